@@ -91,7 +91,12 @@ def parse_fault(text: str, gpus: int | None = None) -> Fault:
     component, one_way = _component(text, match)
     if gpus is not None and max(component.members) >= gpus:
         raise FaultSyntaxError(f"{text!r}: ranks go from 0 to {gpus - 1} here")
-    return Fault(component, **_severity(text, match, component), one_way=one_way)
+    if match["hard"] is not None:
+        if component.kind != "gpu":
+            raise FaultSyntaxError(f"{text!r}: only a GPU can hang or answer errors")
+        return Fault(component, hard="hang" if match["hard"] == "hang" else "error")
+    factor, delay_ms = _severity(text, match)
+    return Fault(component, factor, delay_ms, one_way=one_way)
 
 
 def parse_faults(texts: Iterable[str], gpus: int | None = None) -> tuple[Fault, ...]:
@@ -108,17 +113,14 @@ def _component(text: str, match: re.Match[str]) -> tuple[Component, tuple[int, i
     return path(u, v), (u, v) if match["way"] == ">" else None
 
 
-def _severity(text: str, match: re.Match[str], component: Component) -> dict[str, float | Hard]:
-    if match["hard"] is not None:
-        if component.kind != "gpu":
-            raise FaultSyntaxError(f"{text!r}: only a GPU can hang or answer errors")
-        return {"hard": match["hard"]}  # type: ignore[dict-item]
+def _severity(text: str, match: re.Match[str]) -> tuple[float, float]:
+    """Factor and added milliseconds; one of them is neutral."""
     if match["delay"] is not None:
         delay = float(match["delay"])
         if not 0 < delay <= MAX_DELAY_MS:
             raise FaultSyntaxError(f"{text!r}: the delay must be above 0 and at most {MAX_DELAY_MS:g} ms")
-        return {"delay_ms": delay}
+        return 1.0, delay
     factor = float(match["factor"])
     if not 0 < factor <= MAX_FACTOR:
         raise FaultSyntaxError(f"{text!r}: the factor must be above 0 and at most {MAX_FACTOR:g}")
-    return {"factor": factor}
+    return factor, 0.0

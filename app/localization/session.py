@@ -1,0 +1,154 @@
+"""A localization session: a deterministic fold over answers.
+
+``next()`` gives the next measurement or the verdict, ``observe()`` takes an event in. Worker, simulator,
+benchmark and replay drive the same object; feeding a stored log into a new session continues where it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from app.localization.components import gpu
+from app.localization.errors import EventError
+from app.localization.events import ANSWERS, Event, latency_ms
+from app.localization.evidence import Finding
+from app.localization.probes import Probe
+from app.localization.settings import Settings
+from app.localization.strategies import Note, make_strategy
+from app.localization.thresholds import Reading
+from app.localization.verdict import Verdict, conclude
+
+# Failures that say nothing about a component: the same measurement is taken again, so often.
+RETRYABLE = frozenset({"overloaded", "connection_lost", "no_common_window"})
+MAX_FAILURES_IN_A_ROW = 3
+
+
+class Session:
+    """One localization job.
+
+    Parameters
+    ----------
+    settings : Settings
+        The job's settings.
+
+    Raises
+    ------
+    SettingsError
+        When the strategy is not known.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.strategy = make_strategy(settings)
+        self._steps = self.strategy.run()
+        self._seconds = 0.0
+        self._failures = 0
+        self.done = 0
+        self._pending: Probe | None = None
+        self._verdict: Verdict | None = None
+        self._advance(None)
+
+    def next(self) -> Probe | Verdict:
+        """The measurement to take now, or the verdict. Asking twice gives the same answer."""
+        if self._verdict is not None:
+            return self._verdict
+        assert self._pending is not None
+        return self._pending
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """Measurements done, and expected in all as far as it is known."""
+        if self._verdict is not None:
+            return self.done, self.done
+        return self.done, max(self.strategy.planned(), self.done + 1)
+
+    @property
+    def phase(self) -> int | None:
+        """1 or 2 while it runs, None when the verdict is there."""
+        return None if self._verdict is not None or self._pending is None else self._pending.phase
+
+    def observe(self, event: Event) -> None:
+        """Take one event in.
+
+        Raises
+        ------
+        EventError
+            When the event is no answer to the pending measurement, or comes after the verdict.
+        """
+        if self._verdict is not None:
+            raise EventError(f"{event.type} after the verdict")
+        if event.type in ANSWERS:
+            self._answer(event)
+        elif event.type == "deadline":
+            self._stop(Note("deadline", "the job's deadline passed before everything was tested"))
+        elif event.type == "cancelled":
+            self._stop(Note("cancelled", "the job was cancelled"))
+        elif event.type != "resumed":
+            raise EventError(f"a session does not take {event.type} events")
+
+    def _answer(self, event: Event) -> None:
+        probe = self._pending
+        assert probe is not None
+        if not event.answers(probe):
+            raise EventError(f"the answer is to probe {event.data.get('number')}, pending is {probe.number}")
+        self._seconds += event.data["wall_ms"] / 1000
+        if event.type == "failed":
+            self._failed(event, probe)
+        elif event.type == "timed_out" and not event.data["engine_alive"]:
+            self._stop(
+                Note("engine_hung", f"the engine hung while GPUs {_ranks(probe)} were under test; one of them,"
+                     " or a path between them, blocks every step")
+            )  # fmt: skip
+        else:
+            self._failures = 0
+            self.done += 1
+            self._advance(self._reading(event))
+
+    def _reading(self, event: Event) -> Reading:
+        if event.type == "timed_out":
+            return Reading(event.data["waited_ms"], censored=True)
+        value = latency_ms(event, self.settings.signal)
+        if value is None:
+            raise EventError(f"the answer to probe {event.data['number']} has no {self.settings.signal}")
+        return Reading(value)
+
+    def _failed(self, event: Event, probe: Probe) -> None:
+        code, rank, detail = event.data["code"], event.data.get("rank"), event.data.get("detail", "")
+        if code == "rank_refused" and isinstance(rank, int):
+            self.strategy.evidence.accuse(Finding(gpu(rank), hard=True))
+            self._stop(Note("rank_refused", f"rank {rank} refuses connections on its own URL: {detail}"))
+            return
+        self._failures += 1
+        if code in RETRYABLE and self._failures < MAX_FAILURES_IN_A_ROW:
+            return
+        self._stop(Note(code, f"{detail} (while GPUs {_ranks(probe)} were under test)"))
+
+    def _advance(self, reading: Reading | None) -> None:
+        try:
+            self._pending = next(self._steps) if reading is None else self._steps.send(reading)
+        except StopIteration:
+            self._pending = None
+            self._verdict = conclude(self.strategy, interrupted=None, complete=True, seconds=self._seconds)
+
+    def _stop(self, why: Note) -> None:
+        self._steps.close()
+        self._pending = None
+        self._verdict = conclude(self.strategy, interrupted=why, complete=False, seconds=self._seconds)
+
+
+def resume(settings: Settings, events: Iterable[Event]) -> Session:
+    """A session brought to where a log ends.
+
+    Raises
+    ------
+    EventError
+        When the log does not fit the session: it was written under other settings or another version.
+    """
+    session = Session(settings)
+    for event in events:
+        session.observe(event)
+    return session
+
+
+def _ranks(probe: Probe) -> str:
+    return ", ".join(map(str, probe.members))

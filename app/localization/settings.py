@@ -1,0 +1,160 @@
+"""Everything a session depends on besides the answers it gets: one immutable, serialisable snapshot."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, cast, get_args
+
+from app.localization.cover import MAX_GPUS, MAX_PROBE_SIZE
+from app.localization.errors import SettingsError
+
+Aggregate = Literal["median", "min"]
+BaselineMethod = Literal["median", "low_decile"]
+Signal = Literal["tbt", "ttft"]
+
+# Up to this share of slow probes in a sweep the median is still a healthy one, with some margin (DESIGN 5).
+MEDIAN_SAFE_SHARE = 0.4
+# Faults a sweep should survive: with three slow GPUs in different probes, 3 k / n of the probes are slow.
+FAULTS_TO_SURVIVE = 3
+
+
+def default_probe_size(gpus: int) -> int:
+    """``min(8, floor(n/2))`` and at least 2: with k <= n/2 there are probes to compare."""
+    return max(2, min(8, gpus // 2))
+
+
+def default_baseline(gpus: int, k: int) -> BaselineMethod:
+    """``median`` (the paper's) unless a few slow GPUs could make up too many probes; then ``low_decile``."""
+    return "median" if FAULTS_TO_SURVIVE * k <= MEDIAN_SAFE_SHARE * gpus else "low_decile"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The settings event of a job log.
+
+    Parameters
+    ----------
+    gpus : int
+        n, 2..1024.
+    strategy : str
+        ``faultsense`` (the paper's two phases) or ``pairwise``.
+    k : int
+        Probe size, 2..min(16, n).
+    alpha : float
+        A probe is suspicious when T > alpha x baseline; above 1, at most 100.
+    repeats : int
+        Measurements a probe, 1..15.
+    aggregate : {"median", "min"}
+        How the repeats of a probe become one value.
+    baseline : {"median", "low_decile"}
+        How the values of a sweep become the healthy reference.
+    signal : {"tbt", "ttft"}
+        Which latency is judged.
+    prompt_tokens, decode_tokens : int
+        Tokens a destination, in prefill and in decode.
+    seed : int
+        For strategies that randomise.
+    hosts : tuple of int or None
+        Host index of each rank, when the topology is known: gives the hop class of a probe.
+    paths_selectable : bool
+        False where the all-to-all backend sends everything to everyone: then paths are never named.
+    any_size : bool
+        Whether probes smaller than k can be formed (one token a GPU).
+    history_ms : float or None
+        Baseline of an earlier healthy job under the same settings; decides ``uniform_slowdown`` only.
+    topology_version : int or None
+        The topology version the job runs under.
+    engine : str or None
+        The engine's version, as it reported itself.
+    """
+
+    gpus: int
+    strategy: str = "faultsense"
+    k: int = 8
+    alpha: float = 1.3
+    repeats: int = 3
+    aggregate: Aggregate = "median"
+    baseline: BaselineMethod = "median"
+    signal: Signal = "tbt"
+    prompt_tokens: int = 16
+    decode_tokens: int = 16
+    seed: int = 0
+    hosts: tuple[int, ...] | None = None
+    paths_selectable: bool = True
+    any_size: bool = True
+    history_ms: float | None = None
+    topology_version: int | None = None
+    engine: str | None = None
+
+    def __post_init__(self) -> None:
+        _whole("gpus", self.gpus, 2, MAX_GPUS)
+        _whole("k", self.k, 2, min(MAX_PROBE_SIZE, self.gpus))
+        _whole("repeats", self.repeats, 1, 15)
+        _whole("prompt_tokens", self.prompt_tokens, 1, 100_000)
+        _whole("decode_tokens", self.decode_tokens, 1, 10_000)
+        _whole("seed", self.seed, 0, 2**63 - 1)
+        if not (_is_number(self.alpha) and 1 < self.alpha <= 100):
+            raise SettingsError("alpha", "must be above 1 and at most 100")
+        _choice("aggregate", self.aggregate, get_args(Aggregate))
+        _choice("baseline", self.baseline, get_args(BaselineMethod))
+        _choice("signal", self.signal, get_args(Signal))
+        if self.signal == "tbt" and self.decode_tokens < 2:
+            raise SettingsError("decode_tokens", "TBT needs at least 2 decode tokens")
+        if self.hosts is not None and len(self.hosts) != self.gpus:
+            raise SettingsError("hosts", f"{len(self.hosts)} hosts given for {self.gpus} GPUs")
+        if self.history_ms is not None and not (_is_number(self.history_ms) and self.history_ms > 0):
+            raise SettingsError("history_ms", "must be a positive number of milliseconds")
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that one send carries over a whole probe."""
+        return self.prompt_tokens + self.decode_tokens
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types; the inverse of `from_dict`."""
+        document = dataclasses.asdict(self)
+        document["hosts"] = None if self.hosts is None else list(self.hosts)
+        return document
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> Settings:
+        """Read a settings document.
+
+        Raises
+        ------
+        SettingsError
+            Unknown, missing or out-of-range field; `SettingsError.field` names it.
+        """
+        known = {field.name for field in dataclasses.fields(cls)}
+        unknown = sorted(set(document) - known)
+        if unknown:
+            raise SettingsError(unknown[0], "is not a setting of this version")
+        if "gpus" not in document:
+            raise SettingsError("gpus", "is missing")
+        values = dict(document)
+        if values.get("hosts") is not None:
+            values["hosts"] = _hosts(values["hosts"])
+        return cls(**values)
+
+
+def _hosts(value: object) -> tuple[int, ...]:
+    if not isinstance(value, list | tuple) or not all(type(item) is int for item in value):
+        raise SettingsError("hosts", "must be a list of host indices")
+    return tuple(cast("list[int]", value))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _whole(field: str, value: object, low: int, high: int) -> None:
+    if type(value) is not int or not low <= value <= high:
+        raise SettingsError(field, f"must be a whole number from {low} to {high}, got {value!r}")
+
+
+def _choice(field: str, value: object, accepted: tuple[str, ...]) -> None:
+    if value not in accepted:
+        raise SettingsError(field, f"must be one of {', '.join(accepted)}, got {value!r}")

@@ -1,0 +1,25 @@
+"""Strategies by name. A strategy decides which probe comes next; it never measures and never judges a job."""
+
+from app.localization.errors import SettingsError
+from app.localization.settings import Settings
+from app.localization.strategies.base import Note, Strategy
+from app.localization.strategies.faultsense import FaultSense, Pairwise
+
+STRATEGIES: dict[str, type[Strategy]] = {"faultsense": FaultSense, "pairwise": Pairwise}
+
+__all__ = ["STRATEGIES", "Note", "Strategy", "make_strategy"]
+
+
+def make_strategy(settings: Settings) -> Strategy:
+    """The strategy a session runs.
+
+    Raises
+    ------
+    SettingsError
+        When ``settings.strategy`` is not known.
+    """
+    try:
+        return STRATEGIES[settings.strategy](settings)
+    except KeyError:
+        known = ", ".join(sorted(STRATEGIES))
+        raise SettingsError("strategy", f"{settings.strategy!r} is not one of {known}") from None

@@ -1,0 +1,114 @@
+"""The paper's two phases: cover everything (Algorithm 1), then isolate each suspect (Algorithm 2)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from app.localization.cover import greedy_cover, survive, vertex_cover
+from app.localization.ledger import Steps
+from app.localization.probes import Probe
+from app.localization.settings import Settings
+from app.localization.strategies.base import Note, Strategy
+from app.localization.strategies.drilldown import Drilldown
+
+PATHS_NOT_SELECTABLE = Note(
+    "paths_not_selectable",
+    "this all-to-all backend sends every token to every GPU, so a slow path slows every probe alike and cannot be"
+    " found; only GPUs were tested",
+)
+EVERY_PROBE_SLOW = Note("every_probe_slow", "every probe was slow or cut off, so none can serve as a reference")
+SMALL_HOP_CLASS = Note(
+    "small_hop_class",
+    "too few probes stayed inside one host to have a baseline of their own; they were judged by the slower kind,"
+    " which is less sensitive",
+    open=False,
+)
+# With four probes or more side by side, two GPUs cannot sit in all of them.
+SMALL_REPLICA = 4
+
+
+class FaultSense(Strategy):
+    """Phase 1 covers all GPUs and paths; Phase 2 tests every component of a suspicious probe on its own."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self.drilldown = Drilldown(settings, self.ledger, self.evidence, self.notes)
+
+    def cover(self) -> tuple[tuple[int, ...], ...]:
+        """Greedy cover of GPUs and paths, or of GPUs alone where paths cannot be told apart.
+
+        In a small replica it is extended so that two slow GPUs leave at least one probe fast.
+        """
+        n, k = self.settings.gpus, self.settings.k
+        cover = greedy_cover(n, k, self.settings.hosts) if self.settings.paths_selectable else vertex_cover(n, k)
+        if n >= SMALL_REPLICA * k or n <= k:
+            return cover
+        return survive(cover, n, k, self._faults_to_survive)
+
+    @property
+    def _faults_to_survive(self) -> int:
+        return min(2, self.settings.gpus - self.settings.k)
+
+    def run(self) -> Steps[None]:
+        """Sweep the cover, then drill down into what is suspicious."""
+        probes = [self.ledger.open(members, 1, "cover") for members in self.cover()]
+        yield from self.ledger.sweep(probes)
+        self.ledger.set_baselines(probes)
+        self._note_limits()
+        if len(probes) == 1:
+            self.notes.append(_nothing_to_compare(self.settings))
+            return
+        suspicious = self._take_in(probes)
+        if len(suspicious) == len(probes):
+            self.notes.append(EVERY_PROBE_SLOW)
+            return
+        yield from self.drilldown.run(suspicious)
+
+    def _note_limits(self) -> None:
+        """What this job cannot see, whatever it measures."""
+        if not self.settings.paths_selectable:
+            self.notes.append(PATHS_NOT_SELECTABLE)
+        if self.ledger.small_classes:
+            self.notes.append(SMALL_HOP_CLASS)
+        if self._faults_to_survive == 1:
+            self.notes.append(_two_could_hide(self.settings))
+
+    def planned(self) -> int:
+        """The whole cover with its repeats, and what the drill-down still expects."""
+        phase1 = [p for p in self.ledger.probes.values() if p.phase == 1]
+        return len(phase1) * self.settings.repeats + self.drilldown.planned()
+
+    def _take_in(self, probes: list[Probe]) -> list[Probe]:
+        """Clear what fast probes contain; return the slow ones."""
+        suspicious = []
+        for probe in probes:
+            if self.ledger.is_slow(probe):
+                suspicious.append(probe)
+                self.evidence.slow_probes[probe.number] = probe.members
+            else:
+                self.evidence.clear(probe.members)
+        return suspicious
+
+
+class Pairwise(FaultSense):
+    """Every pair on its own, n(n-1)/2 probes: what the paper compares with."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(replace(settings, k=2))
+
+
+def _nothing_to_compare(settings: Settings) -> Note:
+    advice = f"choose k of at most {settings.gpus // 2}" if settings.gpus > 3 else "too few GPUs"
+    return Note(
+        "nothing_to_compare",
+        f"one probe of {settings.k} GPUs holds all of them and has no other to be compared with: {advice}",
+    )
+
+
+def _two_could_hide(settings: Settings) -> Note:
+    return Note(
+        "two_faults_could_hide",
+        f"with probes of {settings.k} among {settings.gpus} GPUs, two slow GPUs together would slow every probe"
+        " and look like a healthy replica",
+        open=False,
+    )

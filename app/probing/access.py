@@ -1,0 +1,68 @@
+"""What the prober needs to know of a replica."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from app.outbound import Guard, Target
+
+RankChoice = Literal["header", "url", "none"]
+RANK_HEADER = "X-data-parallel-rank"
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeEndpoint:
+    """One URL and the ranks behind it.
+
+    Parameters
+    ----------
+    target : Target
+        The parsed URL.
+    ranks : tuple of int
+        Global ranks behind it, ascending.
+    rank_choice : {"header", "url", "none"}
+        How a request picks one: ``header`` counts from the endpoint's first rank; ``url`` means that the
+        endpoint has one rank only.
+    """
+
+    target: Target
+    ranks: tuple[int, ...]
+    rank_choice: RankChoice
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaAccess:
+    """A replica as the prober sees it.
+
+    Parameters
+    ----------
+    model : str
+        Name under which the probe model is served.
+    gpu_tokens : sequence of int, shape (n,)
+        The token whose experts all sit on GPU r.
+    endpoints : sequence of ProbeEndpoint
+        Together they hold every rank once.
+    guard : Guard
+        Allow-list for connecting.
+    logprobs : mapping of int to sequence of float
+        Expected log-probabilities by token, from the manifest; may be empty.
+    bearer, ca_pem : str or None
+        Credentials and trust.
+    probe_timeout_s : float
+        Deadline of one probe.
+    """
+
+    model: str
+    gpu_tokens: Sequence[int]
+    endpoints: Sequence[ProbeEndpoint]
+    guard: Guard
+    logprobs: Mapping[int, Sequence[float]] = field(default_factory=dict)
+    bearer: str | None = field(default=None, repr=False)
+    ca_pem: str | None = field(default=None, repr=False)
+    probe_timeout_s: float = 30.0
+
+    def endpoint_of(self, rank: int) -> ProbeEndpoint:
+        """The endpoint that holds a rank."""
+        return next(e for e in self.endpoints if rank in e.ranks)

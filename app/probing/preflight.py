@@ -1,0 +1,155 @@
+"""Checks before the first probe: is this the manifest's model, with the declared ranks and routing?"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from app.outbound import GuardError, guarded_client
+from app.outbound.http import get_capped, post_capped
+from app.probing.access import ProbeEndpoint, ReplicaAccess
+from app.probing.errors import PreflightError
+from app.probing.requests import completion_body, probe_prompts, rank_headers
+
+LOGPROB_TOLERANCE = 0.05
+CHECK_TOKENS = 4
+TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Preflight:
+    """What the replica says of itself.
+
+    Parameters
+    ----------
+    engine : str or None
+        Version of the engine.
+    max_model_len : int or None
+        Longest sequence that it takes.
+    """
+
+    engine: str | None
+    max_model_len: int | None
+
+
+async def preflight(access: ReplicaAccess) -> Preflight:
+    """Check every endpoint.
+
+    Raises
+    ------
+    PreflightError
+        Unreachable, another model, fewer ranks than declared, or no echo; says which endpoint and what to do.
+    """
+    async with guarded_client(
+        access.guard, ca_pem=access.ca_pem, bearer=access.bearer, timeout_s=TIMEOUT_S
+    ) as client:
+        found = await asyncio.gather(*(_check(client, access, endpoint) for endpoint in access.endpoints))
+    return found[0]
+
+
+async def _check(client: httpx.AsyncClient, access: ReplicaAccess, endpoint: ProbeEndpoint) -> Preflight:
+    url = endpoint.target.url
+    try:
+        max_model_len = await _check_model(client, access, url)
+        engine = await _version(client, url)
+        await _check_rank(client, access, endpoint)
+    except GuardError as error:
+        raise PreflightError("address_refused", f"{url}: {error}") from None
+    except httpx.TimeoutException:
+        raise PreflightError("endpoint_silent", f"{url} did not answer within {TIMEOUT_S:.0f} s") from None
+    except httpx.HTTPError as error:
+        raise PreflightError(
+            "endpoint_unreachable", f"{url} cannot be reached ({type(error).__name__}); is the server up?"
+        ) from None
+    return Preflight(engine, max_model_len)
+
+
+async def _check_model(client: httpx.AsyncClient, access: ReplicaAccess, url: str) -> int | None:
+    status, body = await get_capped(client, f"{url}/v1/models")
+    models = _document(status, body, f"{url}/v1/models").get("data")
+    served = {m["id"]: m for m in models or [] if isinstance(m, dict) and isinstance(m.get("id"), str)}
+    if access.model not in served:
+        others = ", ".join(sorted(name[:60] for name in served)[:5]) or "none"
+        raise PreflightError(
+            "model_mismatch",
+            f"{url} serves {others}, not the manifest's model {access.model!r}; serve the probe model under that"
+            " name or register the manifest of the model that is served",
+        )
+    length = served[access.model].get("max_model_len")
+    return length if isinstance(length, int) else None
+
+
+async def _version(client: httpx.AsyncClient, url: str) -> str | None:
+    status, body = await get_capped(client, f"{url}/version")
+    if status != 200:
+        return None
+    version = _document(status, body, f"{url}/version").get("version")
+    return version[:100] if isinstance(version, str) else None
+
+
+async def _check_rank(client: httpx.AsyncClient, access: ReplicaAccess, endpoint: ProbeEndpoint) -> None:
+    """Ask the endpoint's last rank for an echo: it exists, it is the right model, and its experts answer."""
+    rank, url = endpoint.ranks[-1], endpoint.target.url
+    prompts = probe_prompts(access, (rank,), tokens=CHECK_TOKENS, sequences=1)
+    body = completion_body(access, prompts, max_tokens=CHECK_TOKENS, stream=False)
+    token = access.gpu_tokens[rank]
+    expected = access.logprobs.get(token)
+    if expected:
+        body["logprobs"] = 1
+    status, answer = await post_capped(client, f"{url}/v1/completions", body, rank_headers(endpoint, rank))
+    if status == 400 and (found := re.search(rb"out of range \[0, (\d+)\)", answer)):
+        raise PreflightError(
+            "too_few_ranks",
+            f"{url} has {int(found[1])} data-parallel ranks; ranks {endpoint.ranks[0]}-{rank} are declared to be"
+            " behind it",
+        )
+    choice = _first_choice(_document(status, answer, f"{url}/v1/completions"), url)
+    if choice.get("token_ids") != [token] * CHECK_TOKENS:
+        raise PreflightError(
+            "echo_broken",
+            f"{url}: token {token} of GPU {rank} is not answered by itself; the served model is not the"
+            " manifest's probe model, or its routing is changed (EPLB must be off)",
+        )
+    if expected:
+        _check_logprobs(choice, expected, url, rank)
+
+
+def _check_logprobs(choice: dict[str, Any], expected: Sequence[float], url: str, rank: int) -> None:
+    """The first log-probability depends on the experts' weights: a wrong MoE differs by far more."""
+    try:
+        got = float(choice["logprobs"]["token_logprobs"][0])
+    except (KeyError, TypeError, ValueError, IndexError):
+        return
+    if not abs(got - expected[0]) <= LOGPROB_TOLERANCE:
+        raise PreflightError(
+            "logprobs_differ",
+            f"{url}: the log-probability of GPU {rank}'s token is {got:.3f}, the manifest says {expected[0]:.3f};"
+            " the experts that answer are not the manifest's",
+        )
+
+
+def _first_choice(document: dict[str, Any], url: str) -> dict[str, Any]:
+    choices = document.get("choices")
+    if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
+        raise PreflightError("bad_response", f"{url}/v1/completions does not answer as vLLM does")
+    return choices[0]
+
+
+def _document(status: int, body: bytes, place: str) -> dict[str, Any]:
+    if status in {401, 403}:
+        raise PreflightError("unauthorized", f"{place} answers {status}; set auth.bearer of the replica")
+    if status != 200:
+        raise PreflightError("bad_response", f"{place} answers {status}")
+    try:
+        document = json.loads(body)
+    except ValueError:
+        document = None
+    if not isinstance(document, dict):
+        raise PreflightError("bad_response", f"{place} does not answer with a JSON object")
+    return document

@@ -1,0 +1,266 @@
+"""Takes measurements: parks idle ranks, sends a probe's requests at once, reads latencies, types the errors."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from app.localization.events import Event, failed, measured, timed_out
+from app.localization.probes import Probe
+from app.localization.settings import Settings
+from app.probing.access import ReplicaAccess
+from app.probing.budget import Budget
+from app.probing.connection import RankConnection
+from app.probing.errors import Failure
+from app.probing.requests import completion_body, prepare, probe_prompts, probe_tokens
+from app.probing.stream import Exchange, Tokens, read_tokens
+from app.probing.window import Window, common_window, flatten
+
+# Probes whose common window was too short are taken again, so often.
+MAX_DISCARDS = 5
+# Which failure decides when several requests of a probe fail: the one that says most.
+SEVERITY = (
+    "rank_refused",
+    "address_refused",
+    "endpoint_unreachable",
+    "engine_failed",
+    "model_not_found",
+    "rank_out_of_range",
+    "request_rejected",
+    "response_too_large",
+    "bad_response",
+    "echo_broken",
+    "stream_cut",
+    "overloaded",
+    "connection_lost",
+    "no_common_window",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What each of some ranks sends.
+
+    Parameters
+    ----------
+    prompts : dict of int to list of list of int
+        Prompts by sender.
+    max_tokens : int
+        Tokens to decode a sequence.
+    """
+
+    prompts: dict[int, list[list[int]]]
+    max_tokens: int
+
+
+class HungError(Exception):
+    """A request found no answer before its deadline."""
+
+
+class Prober:
+    """Measures probes on one replica, one at a time.
+
+    Parameters
+    ----------
+    access : ReplicaAccess
+        The replica.
+    settings : Settings
+        Tokens a sequence, and which ranks exist.
+    budget : Budget
+        Rate limits.
+    """
+
+    def __init__(self, access: ReplicaAccess, settings: Settings, budget: Budget) -> None:
+        self._access = access
+        self._settings = settings
+        self._budget = budget
+        self._connections = {rank: RankConnection(access, rank) for rank in range(settings.gpus)}
+        # Ranks whose last request went to their own GPU: their idle dummy steps disturb nobody.
+        self._parked: set[int] = set()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections."""
+        for connection in self._connections.values():
+            connection.close()
+
+    async def measure(self, probe: Probe) -> Event:
+        """Take one measurement, whatever comes of it.
+
+        Returns
+        -------
+        Event
+            ``measured``, ``timed_out`` or ``failed``; ``wall_ms`` includes parking and discarded tries, but
+            not the wait for the budget.
+        """
+        tokens = probe_tokens(probe, self._settings.tokens)
+        discarded, spent_s = 0, 0.0
+        while True:
+            await asyncio.sleep(self._budget.reserve(probes=1, tokens=tokens + 2 * len(self._to_park(probe))))
+            started = time.perf_counter()
+            outcome = await self._attempt(probe)
+            spent_s += time.perf_counter() - started
+            wall_ms = round(1000 * spent_s, 3)
+            if isinstance(outcome, Failure) and outcome.code == "no_common_window" and discarded < MAX_DISCARDS:
+                discarded += 1
+                continue
+            if isinstance(outcome, Event):
+                return outcome
+            if isinstance(outcome, Failure):
+                return failed(
+                    probe, code=outcome.code, detail=outcome.detail, rank=outcome.rank, wall_ms=wall_ms,
+                    discarded=discarded,
+                )  # fmt: skip
+            return measured(
+                probe,
+                tbt_ms=None if outcome.tbt_ms is None else round(outcome.tbt_ms, 4),
+                ttft_ms=round(outcome.ttft_ms, 4),
+                wall_ms=wall_ms,
+                skew_ms=round(outcome.skew_ms, 4),
+                window=round(outcome.share, 4),
+                discarded=discarded,
+            )
+
+    async def _attempt(self, probe: Probe) -> Window | Failure | Event:
+        started = time.perf_counter()
+        try:
+            failure = await self._park(probe)
+            return failure or await self._probe(probe)
+        except HungError:
+            waited_ms = round(1000 * (time.perf_counter() - started), 3)
+            alive = await self._engine_alive(probe)
+            wall_ms = round(1000 * (time.perf_counter() - started), 3)
+            return timed_out(probe, waited_ms=waited_ms, engine_alive=alive, wall_ms=wall_ms)
+
+    def _to_park(self, probe: Probe) -> list[int]:
+        return [r for r in range(self._settings.gpus) if r not in probe.sends and r not in self._parked]
+
+    async def _park(self, probe: Probe) -> Failure | None:
+        """One-token requests of idle ranks to their own GPU.
+
+        An idle rank's dummy step repeats the token of its last request; unparked, it would keep loading GPUs
+        that the probe is to leave alone, or to find quiet (DESIGN section 4, lock-step).
+        """
+        ranks = self._to_park(probe)
+        if not ranks:
+            return None
+        prompts = {r: probe_prompts(self._access, (r,), tokens=1, sequences=1) for r in ranks}
+        outcome = await self._exchange(Plan(prompts, max_tokens=1))
+        if isinstance(outcome, Failure):
+            return outcome
+        self._parked.update(ranks)
+        return None
+
+    async def _probe(self, probe: Probe) -> Window | Failure:
+        prompts = {
+            sender: probe_prompts(
+                self._access, receivers, tokens=self._settings.prompt_tokens, sequences=probe.sequences
+            )
+            for sender, receivers in probe.sends.items()
+        }
+        self._parked -= {sender for sender, receivers in probe.sends.items() if receivers != (sender,)}
+        outcome = await self._exchange(Plan(prompts, self._settings.decode_tokens))
+        if isinstance(outcome, Failure):
+            return outcome
+        sent_at, tokens = outcome
+        window = common_window(flatten({rank: t.times for rank, t in tokens.items()}), sent_at)
+        if self._settings.signal == "tbt" and not window.usable:
+            return Failure(
+                "no_common_window",
+                f"the senders decoded together for only {100 * window.share:.0f} % of the shortest stream, in"
+                f" {MAX_DISCARDS + 1} tries; more decode_tokens make the window longer",
+            )
+        return window
+
+    async def _exchange(self, plan: Plan) -> tuple[float, dict[int, Tokens]] | Failure:
+        """Send requests of several ranks at once and read all answers.
+
+        Raises
+        ------
+        HungError
+            When an answer is missing at the deadline; the requests are dropped.
+        """
+        bodies = {
+            rank: completion_body(self._access, prompts, max_tokens=plan.max_tokens)
+            for rank, prompts in plan.prompts.items()
+        }
+        requests = {rank: prepare(self._access, rank, body) for rank, body in bodies.items()}
+        failure = await self._open(requests)
+        if failure is not None:
+            return failure
+        sent_at = time.perf_counter()
+        futures = [self._connections[rank].send(request) for rank, request in requests.items()]
+        _, late = await asyncio.wait(futures, timeout=self._access.probe_timeout_s)
+        if late:
+            for rank in requests:
+                self._connections[rank].close()
+            raise HungError
+        results = {rank: self._read(rank, plan) for rank in requests}
+        failures = [r for r in results.values() if isinstance(r, Failure)]
+        if failures:
+            return min(failures, key=lambda f: SEVERITY.index(f.code))
+        return sent_at, {rank: r for rank, r in results.items() if isinstance(r, Tokens)}
+
+    async def _open(self, ranks: Mapping[int, object]) -> Failure | None:
+        """Open what is not open; a refused rank is only to blame when another one answers."""
+        opened = await asyncio.gather(*(self._connections[rank].open() for rank in ranks))
+        failures = [f for f in opened if f is not None]
+        if not failures:
+            return None
+        worst = min(failures, key=lambda f: SEVERITY.index(f.code))
+        if worst.code != "rank_refused" or await self._someone_answers({f.rank for f in failures}):
+            return worst
+        return Failure("endpoint_unreachable", f"{worst.detail}, and so does every other rank", worst.rank)
+
+    async def _someone_answers(self, refused: set[int | None]) -> bool:
+        others = [c for rank, c in self._connections.items() if rank not in refused]
+        return None in await asyncio.gather(*(c.open() for c in others))
+
+    def _read(self, rank: int, plan: Plan) -> Tokens | Failure:
+        exchange = self._connections[rank].answer()
+        outcome = read_tokens(exchange) if isinstance(exchange, Exchange) else exchange
+        if isinstance(outcome, Failure):
+            return Failure(outcome.code, f"rank {rank}: {outcome.detail}", rank)
+        return _check_echo(rank, outcome, plan.prompts[rank], plan.max_tokens) or outcome
+
+    async def _engine_alive(self, probe: Probe) -> bool:
+        """Whether a rank outside the set under test still answers: a hang freezes the whole engine."""
+        outside = [r for r in range(self._settings.gpus) if r not in probe.sends] or list(probe.sends)
+        rank = outside[0]
+        prompts = {rank: probe_prompts(self._access, (rank,), tokens=1, sequences=1)}
+        try:
+            outcome = await self._exchange(Plan(prompts, max_tokens=1))
+        except HungError:
+            return False
+        return not isinstance(outcome, Failure)
+
+
+def _check_echo(rank: int, tokens: Tokens, prompts: Sequence[Sequence[int]], max_tokens: int) -> Failure | None:
+    """Decode steps hit the experts under test only while every token is echoed."""
+    for index, prompt in enumerate(prompts):
+        ids = tokens.ids.get(index, [])
+        if any(i != prompt[0] for i in ids):
+            return Failure(
+                "echo_broken",
+                f"rank {rank}: token {prompt[0]} was not answered by itself; is this the manifest's probe model?",
+                rank,
+            )
+        if len(ids) != max_tokens:
+            return Failure(
+                "stream_cut",
+                f"rank {rank}: {len(ids)} of {max_tokens} tokens came back; do prompt and decode tokens fit the"
+                " model's length?",
+                rank,
+            )
+    return None

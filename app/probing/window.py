@@ -1,0 +1,73 @@
+"""From token times to TBT and TTFT, over the window in which all senders decode together.
+
+Requests to many ranks do not arrive at one instant, so only the common window compares (DESIGN section 4).
+Single gaps mean nothing under CPU contention, where chunks come in bursts: the mean over many tokens does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+MIN_SHARE = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Latencies of one probe.
+
+    Parameters
+    ----------
+    tbt_ms : float or None
+        Mean time between tokens in the common window; None when no sequence has two tokens in it.
+    ttft_ms : float
+        From sending to the last sequence's first token.
+    skew_ms : float
+        Between the first and the last sequence's first token.
+    share : float
+        Length of the common window over that of the shortest sequence, 0..1.
+    """
+
+    tbt_ms: float | None
+    ttft_ms: float
+    skew_ms: float
+    share: float
+
+    @property
+    def usable(self) -> bool:
+        """Whether enough of the probe was common to all senders."""
+        return self.tbt_ms is not None and self.share >= MIN_SHARE
+
+
+def common_window(sequences: Sequence[Sequence[float]], sent_at: float) -> Window:
+    """Latencies over the window in which all sequences decode.
+
+    Parameters
+    ----------
+    sequences : sequence of sequence of float
+        Token arrival times in seconds, one ascending list a sequence, none empty.
+    sent_at : float
+        When the first request was written, same clock.
+    """
+    firsts = [times[0] for times in sequences]
+    start, end = max(firsts), min(times[-1] for times in sequences)
+    shortest = min(times[-1] - times[0] for times in sequences)
+    gaps = [_mean_gap(times, start, end) for times in sequences]
+    known = [gap for gap in gaps if gap is not None]
+    share = max(0.0, (end - start) / shortest) if shortest > 0 else 0.0
+    return Window(
+        tbt_ms=1000 * sum(known) / len(known) if len(known) == len(gaps) else None,
+        ttft_ms=1000 * (start - sent_at),
+        skew_ms=1000 * (start - min(firsts)),
+        share=min(1.0, share),
+    )
+
+
+def _mean_gap(times: Sequence[float], start: float, end: float) -> float | None:
+    inside = [t for t in times if start <= t <= end]
+    return (inside[-1] - inside[0]) / (len(inside) - 1) if len(inside) > 1 else None
+
+
+def flatten(by_rank: Mapping[int, Mapping[int, Sequence[float]]]) -> list[Sequence[float]]:
+    """All sequences of all senders."""
+    return [times for sequences in by_rank.values() for times in sequences.values()]
