@@ -30,7 +30,8 @@ class Event:
     data : dict
         Plain JSON types. Answers carry ``number``, ``repeat``, ``members``, ``phase``, ``purpose``,
         ``sequences`` and ``wall_ms``; ``measured`` adds ``tbt_ms`` and ``ttft_ms``; ``timed_out`` adds
-        ``waited_ms`` and ``engine_alive``; ``failed`` adds ``code``, ``detail`` and ``rank``.
+        ``waited_ms``, ``engine_alive`` and ``in_flight``; ``failed`` adds ``code``, ``detail``, ``rank``
+        and ``in_flight``.
     """
 
     type: EventType
@@ -62,11 +63,22 @@ def measured(probe: Probe, *, tbt_ms: float | None, ttft_ms: float, wall_ms: flo
     )
 
 
-def timed_out(probe: Probe, *, waited_ms: float, engine_alive: bool, wall_ms: float) -> Event:
-    """A probe that hit its deadline: right-censored, at least ``waited_ms`` slow."""
+def timed_out(
+    probe: Probe, *, waited_ms: float, engine_alive: bool, wall_ms: float, in_flight: Iterable[int]
+) -> Event:
+    """A probe that hit its deadline: right-censored, at least ``waited_ms`` slow.
+
+    ``in_flight`` are the ranks whose requests were under way: the probe's, or those being parked for it.
+    """
     return Event(
         "timed_out",
-        {**describe(probe), "waited_ms": waited_ms, "engine_alive": engine_alive, "wall_ms": wall_ms},
+        {
+            **describe(probe),
+            "waited_ms": waited_ms,
+            "engine_alive": engine_alive,
+            "in_flight": sorted(in_flight),
+            "wall_ms": wall_ms,
+        },
     )
 
 
@@ -133,8 +145,7 @@ def _check_answer(kind: str, data: Mapping[str, Any], place: str) -> None:
     for name in ("number", "repeat", "phase", "sequences"):
         if type(data.get(name)) is not int:
             raise EventError(f"{place}: {name} must be a whole number")
-    members = data.get("members")
-    if not isinstance(members, list) or not all(type(rank) is int for rank in members):
+    if not _are_ranks(data.get("members")):
         raise EventError(f"{place}: members must be a list of ranks")
     numbers = {"measured": ("ttft_ms", "tbt_ms"), "timed_out": ("waited_ms",), "failed": ()}[kind]
     for name in (*numbers, "wall_ms"):
@@ -142,8 +153,14 @@ def _check_answer(kind: str, data: Mapping[str, Any], place: str) -> None:
             raise EventError(f"{place}: {name} must be a finite number, zero or above")
     if kind == "timed_out" and type(data.get("engine_alive")) is not bool:
         raise EventError(f"{place}: engine_alive must be true or false")
+    if kind == "timed_out" and not _are_ranks(data.get("in_flight")):
+        raise EventError(f"{place}: in_flight must be a list of ranks")
     if kind == "failed" and not isinstance(data.get("code"), str):
         raise EventError(f"{place}: code must be a text")
+
+
+def _are_ranks(value: object) -> bool:
+    return isinstance(value, list) and all(type(rank) is int for rank in value)
 
 
 def _is_latency(value: object) -> bool:

@@ -95,10 +95,7 @@ class Session:
         if event.type == "failed":
             self._failed(event, probe)
         elif event.type == "timed_out" and not event.data["engine_alive"]:
-            self._stop(
-                Note("engine_hung", f"the engine hung while GPUs {_ranks(probe)} were under test; one of them,"
-                     " or a path between them, blocks every step")
-            )  # fmt: skip
+            self._stop(_engine_hung(event.data["in_flight"]))
         else:
             self._failures = 0
             self.done += 1
@@ -121,7 +118,7 @@ class Session:
         self._failures += 1
         if code in RETRYABLE and self._failures < MAX_FAILURES_IN_A_ROW:
             return
-        self._stop(Note(code, f"{detail} (while GPUs {_ranks(probe)} were under test)"))
+        self._stop(Note(code, f"{detail} ({_under_test(event.data.get('in_flight') or list(probe.members))})"))
 
     def _advance(self, reading: Reading | None) -> None:
         try:
@@ -150,5 +147,16 @@ def resume(settings: Settings, events: Iterable[Event]) -> Session:
     return session
 
 
-def _ranks(probe: Probe) -> str:
-    return ", ".join(map(str, probe.members))
+def _under_test(ranks: list[int]) -> str:
+    which = f"GPU {ranks[0]} was" if len(ranks) == 1 else f"GPUs {', '.join(map(str, ranks))} were"
+    return f"while {which} under test"
+
+
+def _engine_hung(in_flight: list[int]) -> Note:
+    """A hang freezes the whole engine, so nothing more can be learnt after the first one (DESIGN section 4)."""
+    between = "" if len(in_flight) == 1 else ", or a path between them,"
+    return Note(
+        "engine_hung",
+        f"the engine hung {_under_test(in_flight)}: that set{between} blocks every step, and nothing more can be"
+        " measured until the server is restarted",
+    )

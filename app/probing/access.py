@@ -46,8 +46,8 @@ class ReplicaAccess:
         Together they hold every rank once.
     guard : Guard
         Allow-list for connecting.
-    logprobs : mapping of int to sequence of float
-        Expected log-probabilities by token, from the manifest; may be empty.
+    logprobs : mapping of int to float
+        Expected log-probability of a token's echo, from the manifest; may be empty.
     bearer, ca_pem : str or None
         Credentials and trust.
     probe_timeout_s : float
@@ -58,7 +58,7 @@ class ReplicaAccess:
     gpu_tokens: Sequence[int]
     endpoints: Sequence[ProbeEndpoint]
     guard: Guard
-    logprobs: Mapping[int, Sequence[float]] = field(default_factory=dict)
+    logprobs: Mapping[int, float] = field(default_factory=dict)
     bearer: str | None = field(default=None, repr=False)
     ca_pem: str | None = field(default=None, repr=False)
     probe_timeout_s: float = 30.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,8 +49,16 @@ async def preflight(access: ReplicaAccess) -> Preflight:
     async with guarded_client(
         access.guard, ca_pem=access.ca_pem, bearer=access.bearer, timeout_s=TIMEOUT_S
     ) as client:
-        found = await asyncio.gather(*(_check(client, access, endpoint) for endpoint in access.endpoints))
-    return found[0]
+        found = await asyncio.gather(
+            *(_check(client, access, endpoint) for endpoint in access.endpoints), return_exceptions=True
+        )
+    answered = [result for result in found if isinstance(result, Preflight)]
+    for endpoint, result in zip(access.endpoints, found, strict=True):
+        # One rank's own URL that is down is a finding, for the first probe to make; all URLs down is not.
+        down = isinstance(result, PreflightError) and result.code == "endpoint_unreachable"
+        if isinstance(result, BaseException) and not (down and answered and endpoint.rank_choice == "url"):
+            raise result
+    return answered[0]
 
 
 async def _check(client: httpx.AsyncClient, access: ReplicaAccess, endpoint: ProbeEndpoint) -> Preflight:
@@ -58,7 +66,9 @@ async def _check(client: httpx.AsyncClient, access: ReplicaAccess, endpoint: Pro
     try:
         max_model_len = await _check_model(client, access, url)
         engine = await _version(client, url)
-        await _check_rank(client, access, endpoint)
+        # A rank that takes the request and stays silent is a hang: the first probe finds out which.
+        with suppress(httpx.ReadTimeout):
+            await _check_rank(client, access, endpoint)
     except GuardError as error:
         raise PreflightError("address_refused", f"{url}: {error}") from None
     except httpx.TimeoutException:
@@ -100,7 +110,7 @@ async def _check_rank(client: httpx.AsyncClient, access: ReplicaAccess, endpoint
     body = completion_body(access, prompts, max_tokens=CHECK_TOKENS, stream=False)
     token = access.gpu_tokens[rank]
     expected = access.logprobs.get(token)
-    if expected:
+    if expected is not None:
         body["logprobs"] = 1
     status, answer = await post_capped(client, f"{url}/v1/completions", body, rank_headers(endpoint, rank))
     if status == 400 and (found := re.search(rb"out of range \[0, (\d+)\)", answer)):
@@ -116,20 +126,20 @@ async def _check_rank(client: httpx.AsyncClient, access: ReplicaAccess, endpoint
             f"{url}: token {token} of GPU {rank} is not answered by itself; the served model is not the"
             " manifest's probe model, or its routing is changed (EPLB must be off)",
         )
-    if expected:
+    if expected is not None:
         _check_logprobs(choice, expected, url, rank)
 
 
-def _check_logprobs(choice: dict[str, Any], expected: Sequence[float], url: str, rank: int) -> None:
+def _check_logprobs(choice: dict[str, Any], expected: float, url: str, rank: int) -> None:
     """The first log-probability depends on the experts' weights: a wrong MoE differs by far more."""
     try:
         got = float(choice["logprobs"]["token_logprobs"][0])
     except (KeyError, TypeError, ValueError, IndexError):
         return
-    if not abs(got - expected[0]) <= LOGPROB_TOLERANCE:
+    if not abs(got - expected) <= LOGPROB_TOLERANCE:
         raise PreflightError(
             "logprobs_differ",
-            f"{url}: the log-probability of GPU {rank}'s token is {got:.3f}, the manifest says {expected[0]:.3f};"
+            f"{url}: the log-probability of GPU {rank}'s token is {got:.3f}, the manifest says {expected:.3f};"
             " the experts that answer are not the manifest's",
         )
 

@@ -57,8 +57,24 @@ class Plan:
     max_tokens: int
 
 
+@dataclass(frozen=True, slots=True)
+class Censored:
+    """A probe that was cut off at its deadline.
+
+    Parameters
+    ----------
+    waited_ms : float
+        It takes at least so long.
+    engine_alive : bool
+        Whether another rank still answers.
+    """
+
+    waited_ms: float
+    engine_alive: bool
+
+
 class HungError(Exception):
-    """A request found no answer before its deadline."""
+    """Requests found no answer before their deadline."""
 
 
 class Prober:
@@ -81,6 +97,9 @@ class Prober:
         self._connections = {rank: RankConnection(access, rank) for rank in range(settings.gpus)}
         # Ranks whose last request went to their own GPU: their idle dummy steps disturb nobody.
         self._parked: set[int] = set()
+        self._warm = False
+        # Ranks whose requests were sent last: the set under test when they fail or hang.
+        self._in_flight: list[int] = []
 
     async def __aenter__(self) -> Self:
         return self
@@ -111,37 +130,52 @@ class Prober:
             started = time.perf_counter()
             outcome = await self._attempt(probe)
             spent_s += time.perf_counter() - started
-            wall_ms = round(1000 * spent_s, 3)
-            if isinstance(outcome, Failure) and outcome.code == "no_common_window" and discarded < MAX_DISCARDS:
-                discarded += 1
-                continue
-            if isinstance(outcome, Event):
-                return outcome
-            if isinstance(outcome, Failure):
-                return failed(
-                    probe, code=outcome.code, detail=outcome.detail, rank=outcome.rank, wall_ms=wall_ms,
-                    discarded=discarded,
-                )  # fmt: skip
-            return measured(
+            too_short = isinstance(outcome, Failure) and outcome.code == "no_common_window"
+            if not too_short or discarded == MAX_DISCARDS:
+                return self._event(probe, outcome, wall_ms=round(1000 * spent_s, 3), discarded=discarded)
+            discarded += 1
+
+    def _event(
+        self, probe: Probe, outcome: Window | Failure | Censored, *, wall_ms: float, discarded: int
+    ) -> Event:
+        if isinstance(outcome, Censored):
+            return timed_out(
                 probe,
-                tbt_ms=None if outcome.tbt_ms is None else round(outcome.tbt_ms, 4),
-                ttft_ms=round(outcome.ttft_ms, 4),
+                waited_ms=outcome.waited_ms,
+                engine_alive=outcome.engine_alive,
+                in_flight=self._in_flight,
                 wall_ms=wall_ms,
-                skew_ms=round(outcome.skew_ms, 4),
-                window=round(outcome.share, 4),
+            )
+        if isinstance(outcome, Failure):
+            return failed(
+                probe,
+                code=outcome.code,
+                detail=outcome.detail,
+                rank=outcome.rank,
+                in_flight=self._in_flight,
+                wall_ms=wall_ms,
                 discarded=discarded,
             )
+        return measured(
+            probe,
+            tbt_ms=None if outcome.tbt_ms is None else round(outcome.tbt_ms, 4),
+            ttft_ms=round(outcome.ttft_ms, 4),
+            wall_ms=wall_ms,
+            skew_ms=round(outcome.skew_ms, 4),
+            window=round(outcome.share, 4),
+            discarded=discarded,
+        )
 
-    async def _attempt(self, probe: Probe) -> Window | Failure | Event:
+    async def _attempt(self, probe: Probe) -> Window | Failure | Censored:
         started = time.perf_counter()
         try:
-            failure = await self._park(probe)
-            return failure or await self._probe(probe)
+            return await self._park(probe) or await self._probe(probe)
         except HungError:
             waited_ms = round(1000 * (time.perf_counter() - started), 3)
+            in_flight = self._in_flight
             alive = await self._engine_alive(probe)
-            wall_ms = round(1000 * (time.perf_counter() - started), 3)
-            return timed_out(probe, waited_ms=waited_ms, engine_alive=alive, wall_ms=wall_ms)
+            self._in_flight = in_flight
+            return Censored(waited_ms, alive)
 
     def _to_park(self, probe: Probe) -> list[int]:
         return [r for r in range(self._settings.gpus) if r not in probe.sends and r not in self._parked]
@@ -152,7 +186,20 @@ class Prober:
         An idle rank's dummy step repeats the token of its last request; unparked, it would keep loading GPUs
         that the probe is to leave alone, or to find quiet (DESIGN section 4, lock-step).
         """
-        ranks = self._to_park(probe)
+        if not self._warm:
+            return await self._warm_up()
+        return await self._park_ranks(self._to_park(probe))
+
+    async def _warm_up(self) -> Failure | None:
+        """Park every rank, one after the other: if one hangs or refuses, it alone is under test."""
+        for rank in range(self._settings.gpus):
+            failure = await self._park_ranks([rank])
+            if failure is not None:
+                return failure
+        self._warm = True
+        return None
+
+    async def _park_ranks(self, ranks: Sequence[int]) -> Failure | None:
         if not ranks:
             return None
         prompts = {r: probe_prompts(self._access, (r,), tokens=1, sequences=1) for r in ranks}
@@ -195,6 +242,7 @@ class Prober:
             rank: completion_body(self._access, prompts, max_tokens=plan.max_tokens)
             for rank, prompts in plan.prompts.items()
         }
+        self._in_flight = sorted(bodies)
         requests = {rank: prepare(self._access, rank, body) for rank, body in bodies.items()}
         failure = await self._open(requests)
         if failure is not None:
@@ -236,14 +284,11 @@ class Prober:
 
     async def _engine_alive(self, probe: Probe) -> bool:
         """Whether a rank outside the set under test still answers: a hang freezes the whole engine."""
-        outside = [r for r in range(self._settings.gpus) if r not in probe.sends] or list(probe.sends)
-        rank = outside[0]
-        prompts = {rank: probe_prompts(self._access, (rank,), tokens=1, sequences=1)}
+        outside = [r for r in range(self._settings.gpus) if r not in probe.sends]
         try:
-            outcome = await self._exchange(Plan(prompts, max_tokens=1))
+            return await self._park_ranks(outside[:1] or probe.members[:1]) is None
         except HungError:
             return False
-        return not isinstance(outcome, Failure)
 
 
 def _check_echo(rank: int, tokens: Tokens, prompts: Sequence[Sequence[int]], max_tokens: int) -> Failure | None:

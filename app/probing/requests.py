@@ -35,7 +35,7 @@ def rank_headers(endpoint: ProbeEndpoint, rank: int) -> dict[str, str]:
     """The header that picks a rank, where headers do."""
     if endpoint.rank_choice != "header":
         return {}
-    return {RANK_HEADER: str(rank - endpoint.ranks[0])}
+    return {RANK_HEADER: str(endpoint.ranks.index(rank))}
 
 
 def prepare(access: ReplicaAccess, rank: int, body: dict[str, Any]) -> bytes:

@@ -1,0 +1,1 @@
+"""Is the service alive, and can it do its work?"""

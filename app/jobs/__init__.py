@@ -1,0 +1,1 @@
+"""Jobs: one localization each, from request to verdict."""

@@ -1,0 +1,209 @@
+"""Runs a slice of a job: claim, resume from the log, probe, append, and give the job back or end it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Literal
+
+from sqlalchemy import Engine, select
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.orm import Session as DbSession
+
+from app.jobs import repository
+from app.jobs.models import Job, JobVerdict
+from app.kit.secrets import SecretsError
+from app.localization.errors import LocalizationError
+from app.localization.events import Event
+from app.localization.session import Session, resume
+from app.localization.settings import Settings as SessionSettings
+from app.localization.verdict import Verdict
+from app.probing.access import ReplicaAccess
+from app.probing.budget import Budget
+from app.probing.errors import PreflightError
+from app.probing.preflight import preflight
+from app.probing.prober import Prober
+from app.replicas import service as replicas
+from app.replicas.models import Replica
+from app.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+SliceEnd = Literal["nothing_to_do", "ended", "again", "lease_lost"]
+
+
+class LeaseLostError(Exception):
+    """Another attempt has the job: whatever this one still knows must not be written."""
+
+
+def run_slice(engine: Engine, settings: Settings, job_id: uuid.UUID) -> SliceEnd:
+    """Work on a job for at most one slice.
+
+    Returns
+    -------
+    str
+        ``again`` when the job was given back and a worker must be told of it.
+
+    Raises
+    ------
+    sqlalchemy.exc.OperationalError
+        When PostgreSQL goes away; the lease runs out and the sweep brings the job back.
+    """
+    with DbSession(engine, expire_on_commit=False) as db:
+        job = repository.claim(db, job_id, settings.lease_s)
+        replica = None if job is None else db.scalar(select(Replica).where(Replica.id == job.replica_id))
+        db.commit()
+        if job is None or replica is None:
+            return "nothing_to_do"
+        logger.info("job %s attempt %d: taken up", job.id, job.attempt)
+        try:
+            return asyncio.run(_Slice(db, engine, settings, job, replica).run())
+        except LeaseLostError:
+            logger.warning("job %s attempt %d: lease lost", job.id, job.attempt)
+            return "lease_lost"
+
+
+class _Slice:
+    def __init__(self, db: DbSession, engine: Engine, settings: Settings, job: Job, replica: Replica) -> None:
+        self._db = db
+        self._engine = engine
+        self._settings = settings
+        self._job = job
+        self._replica = replica
+        self._seq = 0
+        self._cancel = job.cancel_requested
+        self._lease_lost = asyncio.Event()
+        self._ends_at = time.monotonic() + settings.slice_s
+
+    async def run(self) -> SliceEnd:
+        heartbeat = asyncio.create_task(self._keep_lease())
+        try:
+            return await self._work()
+        finally:
+            heartbeat.cancel()
+            with suppress(asyncio.CancelledError):
+                await heartbeat
+
+    async def _work(self) -> SliceEnd:
+        try:
+            access = replicas.access(self._replica)
+            session = await self._open_session(access)
+        except PreflightError as error:
+            return self._fail(error.code, error.detail)
+        except SecretsError as error:
+            return self._fail("secret_unreadable", str(error))
+        except LocalizationError as error:
+            return self._fail("log_mismatch", f"the job's log does not fit this version of the service: {error}")
+        limits = self._replica.document["limits"]
+        budget = Budget(limits["probes_per_second"], limits["tokens_per_second"])
+        async with Prober(access, session.settings, budget) as prober:
+            while not isinstance(upcoming := session.next(), Verdict):
+                if (stop := self._interruption()) is not None:
+                    self._take(session, stop)
+                elif time.monotonic() >= self._ends_at:
+                    return self._give_back()
+                else:
+                    self._take(session, await prober.measure(upcoming))
+        return self._end(upcoming)
+
+    async def _open_session(self, access: ReplicaAccess) -> Session:
+        """A new session after the preflight, or the one that the log describes."""
+        log = repository.events(self._db, self._job.id)
+        self._db.commit()
+        if not log:
+            found = await preflight(access)
+            settings = replace(
+                SessionSettings.from_dict(self._job.settings),
+                engine=found.engine,
+                history_ms=repository.healthy_baseline(self._db, self._job),
+            )
+            session = Session(settings)
+            self._append(Event("settings", settings.to_dict()), session)
+            return session
+        session = resume(SessionSettings.from_dict(log[0].data), log[1:])
+        self._seq = len(log)
+        if not isinstance(session.next(), Verdict):
+            self._take(session, Event("resumed", {"attempt": self._job.attempt}))
+        return session
+
+    def _interruption(self) -> Event | None:
+        if self._lease_lost.is_set():
+            raise LeaseLostError
+        if self._cancel:
+            return Event("cancelled")
+        left_s = self._job.deadline_at.timestamp() - time.time()
+        return Event("deadline") if left_s <= 0 else None
+
+    def _take(self, session: Session, event: Event) -> None:
+        session.observe(event)
+        self._append(event, session)
+
+    def _append(self, event: Event, session: Session) -> None:
+        cancel = repository.append(
+            self._db,
+            self._job,
+            self._seq,
+            event,
+            progress=session.progress,
+            phase=session.phase,
+            lease_s=self._settings.lease_s,
+        )
+        self._db.commit()
+        if cancel is None:
+            raise LeaseLostError
+        self._seq += 1
+        self._cancel = cancel
+
+    async def _keep_lease(self) -> None:
+        """Renew the lease while a long probe is on its way; a probe's own append renews it, too."""
+        while True:
+            await asyncio.sleep(self._settings.lease_s / 3)
+            if not await asyncio.to_thread(self._renew):
+                self._lease_lost.set()
+                return
+
+    def _renew(self) -> bool:
+        try:
+            with DbSession(self._engine) as db:
+                held = repository.renew(db, self._job.id, self._job.attempt, self._settings.lease_s)
+                db.commit()
+        except OperationalError:
+            return True  # Unknown, not lost: the next append will tell.
+        return held
+
+    def _give_back(self) -> SliceEnd:
+        self._fenced(lambda: repository.release(self._db, self._job.id, self._job.attempt))
+        return "again"
+
+    def _end(self, verdict: Verdict) -> SliceEnd:
+        cancelled = any(reason["code"] == "cancelled" for reason in verdict.reasons)
+        state = "cancelled" if cancelled else "succeeded"
+        self._db.add(
+            JobVerdict(
+                job_id=self._job.id,
+                outcome=verdict.outcome,
+                baseline_ms=verdict.baseline_ms,
+                document=verdict.to_dict(),
+            )
+        )
+        self._fenced(lambda: repository.finish(self._db, self._job.id, self._job.attempt, state, None))
+        logger.info("job %s: %s", self._job.id, verdict.summary)
+        return "ended"
+
+    def _fail(self, code: str, detail: str) -> SliceEnd:
+        error = {"code": code, "detail": detail}
+        self._fenced(lambda: repository.finish(self._db, self._job.id, self._job.attempt, "failed", error))
+        logger.warning("job %s: failed, %s: %s", self._job.id, code, detail)
+        return "ended"
+
+    def _fenced(self, write: Callable[[], bool]) -> None:
+        """Commit a state change, or nothing when the lease is lost."""
+        if not write():
+            self._db.rollback()
+            raise LeaseLostError
+        self._db.commit()

@@ -1,0 +1,202 @@
+"""Rules of jobs: what is accepted, what is planned, who may be cancelled."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from app.jobs import repository
+from app.jobs.models import Job
+from app.jobs.schemas import Detectable, LocalizeRequest, PlanOut
+from app.kit.problems import Problem, invalid, not_found
+from app.localization.cover import schonheim_bound
+from app.localization.errors import SettingsError
+from app.localization.settings import Settings as SessionSettings
+from app.localization.settings import default_baseline, default_probe_size
+from app.localization.strategies import Strategy, make_strategy
+from app.localization.verdict import detectable
+from app.replicas import service as replicas
+from app.replicas.models import Replica
+from app.topology import service as topologies
+
+# A running job whose deadline is so long past, and that nobody holds, is not coming back.
+LOST_GRACE_S = 300.0
+
+
+def get(db: Session, job_id: uuid.UUID) -> Job:
+    """A job.
+
+    Raises
+    ------
+    Problem
+        404.
+    """
+    job = repository.get(db, job_id)
+    if job is None:
+        raise not_found("job", job_id)
+    return job
+
+
+def settle(db: Session, replica: Replica, request: LocalizeRequest) -> SessionSettings:
+    """The session's settings for a request: defaults by the replica's size, capabilities from its layout.
+
+    Raises
+    ------
+    Problem
+        422 naming the field, when the replica cannot be probed so.
+    """
+    _check_senders(replica)
+    k = default_probe_size(replica.gpus) if request.k is None else request.k
+    k = 2 if request.strategy == "pairwise" and request.k is None else k
+    topology = topologies.current(db, replica.id)
+    wanted = request.model_dump(include={"alpha", "repeats", "aggregate", "signal", "seed"})
+    try:
+        settings = SessionSettings(
+            gpus=replica.gpus,
+            strategy="faultsense" if request.strategy == "auto" else request.strategy,
+            k=k,
+            baseline=request.baseline or default_baseline(replica.gpus, k),
+            prompt_tokens=request.prompt_tokens,
+            decode_tokens=request.decode_tokens,
+            hosts=None if topology is None else topologies.host_indices(topology),
+            paths_selectable=replicas.paths_selectable(replica),
+            topology_version=None if topology is None else topology.version,
+            **wanted,
+        )
+    except SettingsError as error:
+        raise invalid(f"body.{error.field}", error.message) from None
+    _check_load(replica, settings)
+    return settings
+
+
+def plan(replica: Replica, settings: SessionSettings) -> PlanOut:
+    """What Phase 1 will take, before anything is sent."""
+    strategy = make_strategy(settings)
+    probes = strategy.cover()
+    k = strategy.settings.k
+    tokens = sum(len(p) ** 2 for p in probes) * settings.tokens * settings.repeats
+    measurements = len(probes) * settings.repeats
+    limits = replica.document["limits"]
+    waits = [measurements / limits["probes_per_second"]]
+    if limits["tokens_per_second"]:
+        waits.append(tokens / limits["tokens_per_second"])
+    return PlanOut(
+        settings=settings.to_dict(),
+        probes=len(probes),
+        lower_bound=schonheim_bound(settings.gpus, k) if settings.paths_selectable else -(-settings.gpus // k),
+        measurements=measurements,
+        tokens=tokens,
+        seconds_at_least=round(max(waits), 3),
+        detectable=Detectable.model_validate(detectable(strategy, None)),
+    )
+
+
+def create(db: Session, replica: Replica, request: LocalizeRequest, settings: SessionSettings) -> Job:
+    """Queue a job.
+
+    Raises
+    ------
+    Problem
+        409 with the Location of the job that the replica is busy with.
+    """
+    values: dict[str, Any] = {
+        "replica_id": replica.id,
+        "state": "queued",
+        "request": request.model_dump(mode="json"),
+        "settings": settings.to_dict(),
+        "topology_version": settings.topology_version,
+        "planned": planned_at_first(settings),
+    }
+    job = repository.create(db, values, request.deadline_s)
+    if job is None:
+        refuse_if_busy(db, replica)
+        raise Problem(409, "busy", "the replica was busy a moment ago; try again", headers={"Retry-After": "1"})
+    return job
+
+
+def planned_at_first(settings: SessionSettings) -> int:
+    """Measurements of Phase 1."""
+    strategy: Strategy = make_strategy(settings)
+    return len(strategy.cover()) * settings.repeats
+
+
+def refuse_if_busy(db: Session, replica: Replica) -> None:
+    """Refuse what cannot be done while a job lives.
+
+    Raises
+    ------
+    Problem
+        409 with the job's Location.
+    """
+    job = repository.live_of(db, replica.id)
+    if job is not None:
+        raise Problem(
+            409,
+            "busy",
+            f"replica {replica.name!r} is busy with job {job.id}; wait for it or cancel it",
+            headers={"Location": f"/jobs/{job.id}", "Retry-After": "5"},
+        )
+
+
+def cancel(db: Session, job: Job) -> None:
+    """Cancel a job: at once while it is queued, within one probe while it runs.
+
+    Raises
+    ------
+    Problem
+        409 when it has ended in another way.
+    """
+    if repository.cancel_queued(db, job.id) or repository.request_cancel(db, job.id):
+        return
+    db.refresh(job)
+    if job.state != "cancelled":
+        raise Problem(409, "job_ended", f"job {job.id} has already {job.state}")
+
+
+def sweep(db: Session, requeue_after_s: float) -> list[uuid.UUID]:
+    """End what is past saving, and return the jobs that a worker must be told of again."""
+    repository.expire_queued(db)
+    repository.give_up_lost(db, LOST_GRACE_S)
+    return repository.due_again(db, requeue_after_s)
+
+
+def _check_senders(replica: Replica) -> None:
+    """Without a choice of the sending rank there is no probe."""
+    layout = replica.document["layout"]
+    if layout["tp"] > 1:
+        raise Problem(
+            422,
+            "no_rank_choice",
+            f"layout.tp is {layout['tp']}: with tensor parallelism several GPUs are one sender, so no probe can"
+            " choose the sending GPU; localizing needs one data-parallel rank a GPU",
+        )
+    for i, endpoint in enumerate(replica.document["probe_endpoints"]):
+        if endpoint["rank_choice"] == "none":
+            raise Problem(
+                422,
+                "no_rank_choice",
+                f"probe_endpoints.{i}.rank_choice is 'none': no probe can choose the sending GPU there; serve the"
+                " probe model with the rank header or with one port a rank",
+            )
+
+
+def _check_load(replica: Replica, settings: SessionSettings) -> None:
+    """Never more sequences or prompt tokens a rank and step than the server's limits (DESIGN section 4)."""
+    manifest = replica.document["manifest"]
+    if settings.k > manifest["max_num_seqs"]:
+        raise invalid(
+            "body.k", f"{settings.k} sequences a rank, the server takes {manifest['max_num_seqs']} (max_num_seqs)"
+        )
+    if settings.k * settings.prompt_tokens > manifest["max_num_batched_tokens"]:
+        raise invalid(
+            "body.prompt_tokens",
+            f"{settings.k} x {settings.prompt_tokens} tokens a rank, the server takes"
+            f" {manifest['max_num_batched_tokens']} a step (max_num_batched_tokens)",
+        )
+    if settings.tokens > manifest["max_model_len"]:
+        raise invalid(
+            "body.decode_tokens",
+            f"prompt and decode tokens are {settings.tokens}, the model takes {manifest['max_model_len']}",
+        )

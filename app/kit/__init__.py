@@ -1,0 +1,1 @@
+"""What every feature shares: database session, problem details, paging, keys, secrets, broker."""

@@ -1,0 +1,160 @@
+"""Errors as RFC 9457 problem details, validation included."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, Field
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from starlette.exceptions import HTTPException
+
+MEDIA_TYPE = "application/problem+json"
+MAX_ERRORS = 20
+
+logger = logging.getLogger(__name__)
+
+
+class FieldError(BaseModel):
+    """One field that was refused."""
+
+    field: str = Field(description="Path of the field, for example `body.limits.probes_per_second`.")
+    message: str = Field(description="What is wrong with it.")
+
+
+class ProblemDocument(BaseModel):
+    """RFC 9457 problem details."""
+
+    type: str = Field(description="`urn:faultsense:problem:` and the code.")
+    title: str = Field(description="The code in words.")
+    status: int = Field(description="The HTTP status.")
+    detail: str = Field(description="What happened here and what to do.")
+    code: str = Field(description="Stable code for programs.")
+    errors: list[FieldError] = Field(default_factory=list, description="The fields at fault.")
+
+
+class Problem(Exception):
+    """An error that is an answer.
+
+    Parameters
+    ----------
+    status : int
+        HTTP status.
+    code : str
+        Stable code, snake case.
+    detail : str
+        What happened and what to do.
+    errors : sequence of FieldError
+        The fields at fault.
+    headers : dict
+        Extra response headers.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        detail: str,
+        *,
+        errors: Sequence[FieldError] = (),
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.code = code
+        self.detail = detail
+        self.errors = list(errors)
+        self.headers = headers or {}
+
+    def document(self) -> dict[str, Any]:
+        """The body of the answer."""
+        return ProblemDocument(
+            type=f"urn:faultsense:problem:{self.code}",
+            title=self.code.replace("_", " ").capitalize(),
+            status=self.status,
+            detail=self.detail,
+            code=self.code,
+            errors=self.errors,
+        ).model_dump()
+
+    def response(self) -> JSONResponse:
+        """The whole answer."""
+        return JSONResponse(self.document(), self.status, headers=self.headers, media_type=MEDIA_TYPE)
+
+
+def invalid(field: str, message: str) -> Problem:
+    """422 for one field."""
+    return Problem(
+        422, "invalid_request", f"{field}: {message}", errors=[FieldError(field=field, message=message)]
+    )
+
+
+def not_found(what: str, which: object) -> Problem:
+    """404 for one thing."""
+    return Problem(404, "not_found", f"there is no {what} {which}")
+
+
+def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """OpenAPI declarations of problem answers, with those that every operation can give."""
+    return {
+        status: {"model": ProblemDocument, "content": {MEDIA_TYPE: {}}, "description": _TITLES[status]}
+        for status in sorted({401, 403, 422, 503, *statuses})
+    }
+
+
+_TITLES = {
+    400: "The body cannot be read",
+    401: "No valid API key",
+    403: "The key lacks the scope",
+    404: "Not found",
+    409: "In conflict with the present state",
+    413: "The body is too large",
+    422: "A field is refused",
+    503: "The database cannot be reached",
+}
+
+
+def install(app: FastAPI) -> None:
+    """Make every error of an app a problem document."""
+
+    @app.exception_handler(Problem)
+    def _problem(_: Request, error: Problem) -> JSONResponse:
+        return error.response()
+
+    @app.exception_handler(RequestValidationError)
+    def _validation(_: Request, error: RequestValidationError) -> JSONResponse:
+        errors = [_field_error(item) for item in error.errors()[:MAX_ERRORS]]
+        detail = "; ".join(f"{e.field}: {e.message}" for e in errors[:3])
+        return Problem(422, "invalid_request", detail, errors=errors).response()
+
+    @app.exception_handler(HTTPException)
+    def _http(_: Request, error: HTTPException) -> JSONResponse:
+        codes = {404: "not_found", 405: "method_not_allowed", 400: "bad_request"}
+        headers = dict(error.headers or {})
+        return Problem(
+            error.status_code, codes.get(error.status_code, "http_error"), str(error.detail), headers=headers
+        ).response()
+
+    @app.exception_handler(OperationalError)
+    @app.exception_handler(PoolTimeoutError)
+    def _database(_: Request, error: Exception) -> JSONResponse:
+        logger.error("the database cannot be reached: %s", type(error).__name__)
+        return Problem(
+            503, "database_unavailable", "the database cannot be reached; try again", headers={"Retry-After": "5"}
+        ).response()
+
+    @app.exception_handler(Exception)
+    def _unexpected(request: Request, error: Exception) -> JSONResponse:
+        logger.exception("unexpected error on %s %s", request.method, request.url.path, exc_info=error)
+        return Problem(500, "internal_error", "this is a bug of the service; its log has the details").response()
+
+
+def _field_error(item: dict[str, Any]) -> FieldError:
+    place = ".".join(str(part) for part in item["loc"])
+    message = str(item["msg"]).removeprefix("Value error, ")
+    return FieldError(field=place, message=message)

@@ -1,0 +1,45 @@
+"""The ASGI application: wiring only."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+from fastapi_offline import FastAPIOffline
+
+from app import __version__
+from app.health import endpoints as health
+from app.jobs import endpoints as jobs
+from app.kit import problems
+from app.kit.middleware import BodyLimit, RequestId
+from app.replicas import endpoints as replicas
+from app.settings import Settings, get_settings
+from app.topology import endpoints as topology
+
+DESCRIPTION = """
+Finds which GPU, or which path between GPUs, makes a Mixture-of-Experts serving replica slow: it probes the
+replica's own vLLM endpoints and times the answers.
+
+1. `POST /replicas` registers a replica: its probe endpoints and the manifest of its probe model.
+2. `POST /replicas/{id}/localize` starts a job; poll the `Location` it answers with.
+3. `GET /jobs/{id}` has the verdict, with its evidence and what stays open.
+
+Send an API key (`faultsense keys create`) as a bearer token. Errors are RFC 9457 problem details.
+"""
+
+
+def create_app(settings: Settings | None = None) -> FastAPI:
+    """Build the application.
+
+    Parameters
+    ----------
+    settings : Settings, optional
+        For its body limit; the environment's when left out.
+    """
+    limits = settings or get_settings()
+    # Swagger UI comes from local files: operators' networks are often closed.
+    app: FastAPI = FastAPIOffline(title="FaultSense", version=__version__, description=DESCRIPTION, redoc_url=None)
+    problems.install(app)
+    app.add_middleware(BodyLimit, max_bytes=limits.max_body_bytes)
+    app.add_middleware(RequestId)
+    for feature in (replicas, topology, jobs, health):
+        app.include_router(feature.router)
+    return app

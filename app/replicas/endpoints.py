@@ -1,0 +1,92 @@
+"""HTTP of replicas."""
+
+from __future__ import annotations
+
+import uuid
+
+from fastapi import APIRouter, Depends, Response
+from sqlalchemy.orm import Session
+
+from app.jobs import service as jobs
+from app.kit import paging
+from app.kit.auth import require
+from app.kit.db import Db
+from app.kit.paging import Page
+from app.kit.problems import responses
+from app.replicas import repository, service
+from app.replicas.models import Replica
+from app.replicas.schemas import ReplicaIn, ReplicaOut
+from app.topology import service as topology
+
+router = APIRouter(prefix="/replicas", tags=["replicas"])
+
+
+@router.post(
+    "",
+    status_code=201,
+    operation_id="registerReplica",
+    dependencies=[Depends(require("operate"))],
+    responses=responses(400, 409, 413),
+)
+def register(wanted: ReplicaIn, response: Response, db: Db) -> ReplicaOut:
+    """Register a replica: its probe endpoints, the manifest of its probe model, and its limits."""
+    replica = service.register(db, wanted)
+    db.commit()
+    response.headers["Location"] = f"/replicas/{replica.id}"
+    return _shown(db, replica)
+
+
+@router.get("", operation_id="listReplicas", dependencies=[Depends(require("read"))], responses=responses())
+def list_replicas(db: Db, limit: paging.Limit = 50, cursor: paging.Cursor = None) -> Page[ReplicaOut]:
+    """All replicas, the newest first."""
+    found = repository.page(db, limit=limit, cursor=cursor)
+    more = found[limit - 1] if len(found) > limit else None
+    return Page[ReplicaOut](
+        items=[_shown(db, replica) for replica in found[:limit]],
+        next_cursor=paging.encode(more.created_at, more.id) if more else None,
+    )
+
+
+@router.get(
+    "/{replica_id}",
+    operation_id="getReplica",
+    dependencies=[Depends(require("read"))],
+    responses=responses(404),
+)
+def get(replica_id: uuid.UUID, db: Db) -> ReplicaOut:
+    """One replica."""
+    return _shown(db, service.get(db, replica_id))
+
+
+@router.delete(
+    "/{replica_id}",
+    status_code=204,
+    operation_id="deleteReplica",
+    dependencies=[Depends(require("operate"))],
+    responses=responses(404, 409),
+)
+def delete(replica_id: uuid.UUID, db: Db) -> None:
+    """Take a replica out of use. Its jobs stay readable. Refused while a job runs."""
+    replica = service.get(db, replica_id, lock=True)
+    jobs.refuse_if_busy(db, replica)
+    service.delete(db, replica)
+    db.commit()
+
+
+def _shown(db: Session, replica: Replica) -> ReplicaOut:
+    current = topology.current(db, replica.id)
+    return ReplicaOut(
+        id=replica.id,
+        name=replica.name,
+        gpus=replica.gpus,
+        has_bearer=replica.bearer is not None,
+        topology_version=None if current is None else current.version,
+        created_at=replica.created_at,
+        links={
+            "self": f"/replicas/{replica.id}",
+            "topology": f"/replicas/{replica.id}/topology",
+            "localize": f"/replicas/{replica.id}/localize",
+            "jobs": f"/jobs?replica_id={replica.id}",
+        },
+        **replica.document,
+    )

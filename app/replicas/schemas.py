@@ -1,0 +1,201 @@
+"""The replica document (DESIGN section 8)."""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from itertools import pairwise
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+
+from app.outbound import GuardError, parse_url
+from app.outbound.http import tls_context
+from app.probe_model.manifest import Manifest
+from app.replicas.ranks import format_ranks, parse_ranks
+
+# Routed backends send a token only where its experts are, so paths can be told apart (DESIGN section 4).
+ROUTED = frozenset(
+    {
+        "deepep_high_throughput",
+        "deepep_low_latency",
+        "mori_high_throughput",
+        "mori_low_latency",
+        "nixl_ep",
+        "flashinfer_nvlink_one_sided",
+        "flashinfer_nvlink_two_sided",
+        "sparse",
+    }
+)
+All2All = Literal[
+    "allgather",
+    "allgather_reducescatter",
+    "deepep_high_throughput",
+    "deepep_low_latency",
+    "flashinfer_nvlink_one_sided",
+    "flashinfer_nvlink_two_sided",
+    "mori_high_throughput",
+    "mori_low_latency",
+    "naive",
+    "nixl_ep",
+    "sparse",
+]
+
+
+def _plain_name(value: str) -> str:
+    if value != value.strip() or not value.isprintable():
+        raise ValueError("must be printable, without spaces at its ends")
+    return value
+
+
+def _guardable_url(value: str) -> str:
+    try:
+        return parse_url(value).url
+    except GuardError as error:
+        raise ValueError(str(error)) from None
+
+
+Name = Annotated[str, Field(min_length=1, max_length=100), AfterValidator(_plain_name)]
+Url = Annotated[str, Field(max_length=2000, examples=["http://10.0.0.5:8000"]), AfterValidator(_guardable_url)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class ProbeEndpointIn(_Strict):
+    """A URL that serves the probe model, and the ranks behind it."""
+
+    url: Url
+    ranks: str = Field(max_length=5000, description="Ranks behind the URL, `0-7` or `0-3,8-11`.", examples=["0-3"])
+    rank_choice: Literal["header", "url", "none"] = Field(
+        default="header",
+        description="`header`: `X-data-parallel-rank` picks a rank, counted within this URL's ranks;"
+        " `url`: the URL has one rank; `none`: no way to choose.",
+    )
+
+    @field_validator("ranks")
+    @classmethod
+    def _readable(cls, value: str) -> str:
+        parse_ranks(value)
+        return value
+
+    @model_validator(mode="after")
+    def _one_rank_per_url(self) -> Self:
+        if self.rank_choice == "url" and len(parse_ranks(self.ranks)) != 1:
+            raise ValueError("with rank_choice 'url' a URL has exactly one rank")
+        return self
+
+
+class ProductionEndpointIn(_Strict):
+    """A URL of the production model; only /health and /metrics are ever read."""
+
+    url: Url
+
+
+class Layout(_Strict):
+    """How the replica is parallelised."""
+
+    tp: int = Field(default=1, ge=1, le=1024, description="Tensor-parallel size.")
+    dp: int | None = Field(default=None, ge=1, le=1024, description="Data-parallel size; default: one rank a GPU.")
+    all2all: All2All = Field(
+        default="allgather_reducescatter",
+        description="vLLM's `--all2all-backend`, or `sparse`/`allgather` for a kind. Only routed backends tell"
+        " paths apart; the default is vLLM's own.",
+    )
+    placement: Literal["linear"] = Field(default="linear", description="Expert placement.")
+
+
+class Auth(_Strict):
+    """Credentials for the replica's endpoints; write-only."""
+
+    bearer: SecretStr | None = Field(default=None, max_length=4096)
+
+    @field_validator("bearer")
+    @classmethod
+    def _header_safe(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and not all("!" <= c <= "~" for c in value.get_secret_value()):
+            raise ValueError("must be visible ASCII characters")
+        return value
+
+
+class Limits(_Strict):
+    """How fast the replica may be probed."""
+
+    probes_per_second: float = Field(default=10.0, gt=0, le=10_000, allow_inf_nan=False)
+    tokens_per_second: float | None = Field(default=None, gt=0, le=1e9, allow_inf_nan=False)
+    max_in_flight: Literal[1] = Field(default=1, description="Probes at a time; only 1 keeps them comparable.")
+
+
+class Targets(_Strict):
+    """The smallest faults worth finding."""
+
+    gpu_slowdown: float = Field(default=1.5, gt=1, le=1000, allow_inf_nan=False)
+    path_slowdown: float = Field(default=3.0, gt=1, le=1000, allow_inf_nan=False)
+    delay_ms: float = Field(default=10.0, gt=0, le=60_000, allow_inf_nan=False)
+
+
+class ReplicaIn(_Strict):
+    """A replica to register."""
+
+    name: Name
+    gpus: int = Field(ge=2, le=1024, description="n: GPUs, numbered by expert-parallel rank 0..n-1.")
+    probe_endpoints: list[ProbeEndpointIn] = Field(min_length=1, max_length=1024)
+    production_endpoints: list[ProductionEndpointIn] = Field(default_factory=list, max_length=1024)
+    manifest: Manifest
+    layout: Layout = Field(default_factory=Layout)
+    auth: Auth = Field(default_factory=Auth)
+    ca_pem: str | None = Field(default=None, max_length=200_000, description="CA bundle of the endpoints, PEM.")
+    limits: Limits = Field(default_factory=Limits)
+    targets: Targets = Field(default_factory=Targets)
+
+    @field_validator("ca_pem")
+    @classmethod
+    def _readable_ca(cls, value: str | None) -> str | None:
+        if value is not None:
+            try:
+                tls_context(value)
+            except GuardError as error:
+                raise ValueError(str(error)) from None
+        return value
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.manifest.gpus != self.gpus:
+            raise ValueError(f"manifest.gpus is {self.manifest.gpus}, the replica has {self.gpus} GPUs")
+        if self.layout.dp is not None and self.layout.dp * self.layout.tp != self.gpus:
+            raise ValueError(
+                f"layout.dp x layout.tp is {self.layout.dp * self.layout.tp}, the replica has {self.gpus} GPUs"
+            )
+        self._check_ranks()
+        return self
+
+    def _check_ranks(self) -> None:
+        named = sorted(rank for e in self.probe_endpoints for rank in parse_ranks(e.ranks))
+        twice = sorted({a for a, b in pairwise(named) if a == b})
+        if twice:
+            raise ValueError(f"probe_endpoints: ranks {format_ranks(twice)} are behind two URLs")
+        missing = sorted(set(range(self.gpus)) - set(named))
+        if missing:
+            raise ValueError(f"probe_endpoints: no URL has ranks {format_ranks(missing)}")
+        if named[-1] >= self.gpus:
+            raise ValueError(f"probe_endpoints: rank {named[-1]} is not below gpus = {self.gpus}")
+
+
+class ReplicaOut(BaseModel):
+    """A registered replica; secrets are never shown."""
+
+    id: uuid.UUID
+    name: str
+    gpus: int
+    probe_endpoints: list[ProbeEndpointIn]
+    production_endpoints: list[ProductionEndpointIn]
+    manifest: Manifest
+    layout: Layout
+    has_bearer: bool = Field(description="Whether a bearer token is stored.")
+    ca_pem: str | None
+    limits: Limits
+    targets: Targets
+    topology_version: int | None = Field(description="Current topology version; null: none uploaded.")
+    created_at: dt.datetime
+    links: dict[str, str]

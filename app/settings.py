@@ -1,0 +1,56 @@
+"""All settings of the service, from the environment (``FAULTSENSE_...``) or a ``.env`` file."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from ipaddress import ip_network
+
+from pydantic import Field, SecretStr, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+LOOPBACK_NETWORKS = ["127.0.0.0/8", "::1/128"]
+PRIVATE_NETWORKS = [*LOOPBACK_NETWORKS, "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"]
+
+
+class Settings(BaseSettings):
+    """Settings of API, worker and tick."""
+
+    model_config = SettingsConfigDict(env_prefix="FAULTSENSE_", env_file=".env", extra="ignore")
+
+    database_url: SecretStr = Field(
+        default=SecretStr("postgresql+psycopg://faultsense@127.0.0.1:5432/faultsense"),
+        description="SQLAlchemy URL of PostgreSQL, with the psycopg driver.",
+    )
+    redis_url: SecretStr = Field(
+        default=SecretStr("redis://127.0.0.1:6379/0"), description="URL of Redis or Valkey, the Celery broker."
+    )
+    secret_keys: list[SecretStr] = Field(
+        default_factory=list,
+        description="Fernet keys that encrypt recoverable secrets (replica tokens); the first one encrypts,"
+        " all decrypt. `faultsense keys secret` makes one.",
+    )
+    replica_networks: list[str] = Field(
+        default=PRIVATE_NETWORKS, description="Networks in CIDR notation that replicas may be in."
+    )
+    max_body_bytes: int = Field(default=4 << 20, ge=1024, description="Largest request body.")
+    probe_timeout_s: float = Field(default=30.0, gt=0, le=600, description="Deadline of one probe's requests.")
+    slice_s: float = Field(default=60.0, gt=0, le=90, description="A job gives its worker back after this.")
+    lease_s: float = Field(default=15.0, gt=1, le=300, description="A silent worker loses its job after this.")
+    sweep_s: float = Field(default=5.0, gt=0, le=300, description="How often the tick looks for lost jobs.")
+    requeue_after_s: float = Field(
+        default=30.0, gt=0, le=3600, description="A queued job is sent again when no worker took it for so long."
+    )
+    log_level: str = Field(default="INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$", description="Log level.")
+
+    @field_validator("replica_networks")
+    @classmethod
+    def _readable_networks(cls, value: list[str]) -> list[str]:
+        for text in value:
+            ip_network(text)
+        return value
+
+
+@lru_cache(maxsize=1)
+def get_settings() -> Settings:
+    """The process's settings, read once."""
+    return Settings()

@@ -1,0 +1,1 @@
+"""Topology: which GPU sits where. Versioned, never edited in place."""

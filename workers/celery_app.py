@@ -1,0 +1,72 @@
+"""The Celery application.
+
+PostgreSQL holds the jobs and their leases; Redis only carries hints. So there is no result backend, no ETA and
+no countdown, and a lost message is no lost job.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from celery import Celery
+from celery.signals import setup_logging
+
+from app.kit.broker import LOCALIZE, QUEUE, RECOVER
+from app.settings import get_settings
+
+HARD_LIMIT_S = 120
+VISIBILITY_TIMEOUT_S = 300
+
+
+@setup_logging.connect
+def _log(**_: object) -> None:
+    logging.basicConfig(
+        level=get_settings().log_level, format="%(asctime)s %(levelname)s %(processName)s %(name)s: %(message)s"
+    )
+    for chatty in ("httpx", "httpcore", "celery.app.trace", "celery.worker.strategy"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
+
+
+def make_celery() -> Celery:
+    """The application with its settings; see the Celery paragraph of docs/architecture.md."""
+    settings = get_settings()
+    celery = Celery("faultsense", broker=settings.redis_url.get_secret_value(), include=["workers.tasks"])
+    celery.conf.update(
+        task_acks_late=True,
+        task_reject_on_worker_lost=True,
+        task_ignore_result=True,
+        task_serializer="json",
+        accept_content=["json"],
+        task_default_queue=QUEUE,
+        task_routes={LOCALIZE: {"queue": QUEUE}, RECOVER: {"queue": QUEUE}},
+        task_time_limit=HARD_LIMIT_S,
+        worker_prefetch_multiplier=1,
+        worker_soft_shutdown_timeout=HARD_LIMIT_S / 12,
+        worker_enable_soft_shutdown_on_idle=True,
+        worker_cancel_long_running_tasks_on_connection_loss=False,
+        worker_hijack_root_logger=False,
+        broker_connection_retry_on_startup=True,
+        broker_connection_max_retries=None,
+        broker_transport_options={
+            "visibility_timeout": VISIBILITY_TIMEOUT_S,
+            # kombu looks for unacknowledged messages only every ~100 s with its defaults.
+            "unacked_restore_interval": 1,
+            "unacked_restore_throttle": 1,
+            "socket_timeout": 10,
+            "socket_connect_timeout": 5,
+            "health_check_interval": 10,
+        },
+        beat_schedule={
+            "recover": {
+                "task": RECOVER,
+                "schedule": settings.sweep_s,
+                # A sweep that nobody ran in time is stale: the next one does the same.
+                "options": {"expires": max(1.0, settings.sweep_s)},
+            }
+        },
+        timezone="UTC",
+    )
+    return celery
+
+
+celery_app = make_celery()

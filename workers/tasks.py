@@ -1,0 +1,42 @@
+"""Thin tasks: ids in, a service call, nothing out."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+
+from celery.signals import worker_process_init
+from sqlalchemy.orm import Session
+
+from app.jobs import service
+from app.jobs.runner import run_slice
+from app.kit.broker import LOCALIZE, RECOVER, hint
+from app.kit.db import get_engine
+from app.settings import get_settings
+from workers.celery_app import celery_app
+
+logger = logging.getLogger(__name__)
+
+
+@worker_process_init.connect
+def _fresh_connections(**_: object) -> None:
+    """A forked child must not share the parent's database sockets."""
+    get_engine().dispose(close=False)
+
+
+@celery_app.task(name=LOCALIZE)
+def localize(job_id: str) -> None:
+    """Work on a job for one slice; send it again when it needs another."""
+    if run_slice(get_engine(), get_settings(), uuid.UUID(job_id)) == "again":
+        hint(LOCALIZE, job_id)
+
+
+@celery_app.task(name=RECOVER)
+def recover() -> None:
+    """Find jobs whose worker went silent, and jobs that no worker has taken."""
+    with Session(get_engine()) as db:
+        due = service.sweep(db, get_settings().requeue_after_s)
+        db.commit()
+    for job_id in due:
+        logger.warning("job %s: told to a worker again", job_id)
+        hint(LOCALIZE, str(job_id))
