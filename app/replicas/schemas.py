@@ -12,34 +12,23 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, fi
 from app.outbound import GuardError, parse_url
 from app.outbound.http import tls_context
 from app.probe_model.manifest import Manifest
+from app.probe_model.serve import ALLGATHER_BACKEND, ROUTED_BACKENDS
 from app.replicas.ranks import format_ranks, parse_ranks
 
 # Routed backends send a token only where its experts are, so paths can be told apart (DESIGN section 4).
-ROUTED = frozenset(
-    {
-        "deepep_high_throughput",
-        "deepep_low_latency",
-        "mori_high_throughput",
-        "mori_low_latency",
-        "nixl_ep",
-        "flashinfer_nvlink_one_sided",
-        "flashinfer_nvlink_two_sided",
-        "sparse",
-    }
-)
-All2All = Literal[
-    "allgather",
-    "allgather_reducescatter",
-    "deepep_high_throughput",
-    "deepep_low_latency",
-    "flashinfer_nvlink_one_sided",
-    "flashinfer_nvlink_two_sided",
-    "mori_high_throughput",
-    "mori_low_latency",
-    "naive",
-    "nixl_ep",
-    "sparse",
-]
+ROUTED = frozenset({*ROUTED_BACKENDS, "sparse"})
+KNOWN_BACKENDS = sorted({*ROUTED, ALLGATHER_BACKEND, "allgather", "naive"})
+
+
+def _known_backend(value: str) -> str:
+    if value == "moonep":
+        raise ValueError("moonep rebalances load at run time, which defeats targeted probes")
+    if value not in KNOWN_BACKENDS:
+        raise ValueError(f"is not one of {', '.join(KNOWN_BACKENDS)}")
+    return value
+
+
+All2All = Annotated[str, AfterValidator(_known_backend), Field(json_schema_extra={"enum": list(KNOWN_BACKENDS)})]
 
 
 def _plain_name(value: str) -> str:
@@ -99,7 +88,7 @@ class Layout(_Strict):
     tp: int = Field(default=1, ge=1, le=1024, description="Tensor-parallel size.")
     dp: int | None = Field(default=None, ge=1, le=1024, description="Data-parallel size; default: one rank a GPU.")
     all2all: All2All = Field(
-        default="allgather_reducescatter",
+        default=ALLGATHER_BACKEND,
         description="vLLM's `--all2all-backend`, or `sparse`/`allgather` for a kind. Only routed backends tell"
         " paths apart; the default is vLLM's own.",
     )

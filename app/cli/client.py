@@ -1,0 +1,192 @@
+"""Client commands: they talk to a running service over HTTP."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import Annotated, Any
+
+import httpx
+import typer
+
+from app.cli.output import AsJson, Refused, put_json, say
+
+POLL_S = 0.25
+ENDED = {"succeeded", "failed", "cancelled", "expired"}
+
+jobs = typer.Typer(help="Jobs of a running service.", no_args_is_help=True)
+Url = Annotated[str, typer.Option(envvar="FAULTSENSE_URL", help="The service.")]
+Key = Annotated[str, typer.Option(envvar="FAULTSENSE_API_KEY", help="API key.", show_envvar=True)]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the commands."""
+    app.command("localize")(localize)
+    app.add_typer(jobs, name="jobs")
+
+
+def localize(
+    replica: Annotated[str, typer.Argument(help="Id or name of the replica.")],
+    key: Key,
+    url: Url = "http://127.0.0.1:8000",
+    strategy: Annotated[str, typer.Option(help="auto, faultsense or pairwise.")] = "auto",
+    k: Annotated[int | None, typer.Option(help="GPUs a probe.")] = None,
+    alpha: Annotated[float | None, typer.Option(help="Suspicious above alpha x baseline.")] = None,
+    repeats: Annotated[int | None, typer.Option(help="Measurements a probe.")] = None,
+    decode_tokens: Annotated[int | None, typer.Option(help="Decoded tokens a destination.")] = None,
+    deadline_s: Annotated[float | None, typer.Option(help="Give the best answer by then.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan; probe nothing.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", help="Print the job and return.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Find the slow GPU or path of a replica; waits and shows progress."""
+    wanted: dict[str, Any] = {
+        "strategy": strategy,
+        "k": k,
+        "alpha": alpha,
+        "repeats": repeats,
+        "decode_tokens": decode_tokens,
+        "deadline_s": deadline_s,
+        "dry_run": dry_run,
+    }
+    request = {name: value for name, value in wanted.items() if value is not None}
+    with connect(url, key) as client:
+        job = call(client, "POST", f"/replicas/{_replica_id(client, replica)}/localize", request)
+        if dry_run or detach:
+            put_json(job) if as_json else say(_plan(job) if dry_run else f"job {job['id']}")
+            return
+        report(watch_job(client, job["id"]), as_json=as_json)
+
+
+@jobs.command("watch")
+def watch(
+    job_id: Annotated[uuid.UUID, typer.Argument(help="Id of the job.")],
+    key: Key,
+    url: Url = "http://127.0.0.1:8000",
+    as_json: AsJson = False,
+) -> None:
+    """Follow a job to its verdict."""
+    with connect(url, key) as client:
+        report(watch_job(client, str(job_id)), as_json=as_json)
+
+
+def connect(url: str, key: str) -> httpx.Client:
+    """A client of the service."""
+    return httpx.Client(base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=30.0, trust_env=False)
+
+
+def call(client: httpx.Client, method: str, path: str, document: object = None) -> Any:
+    """One request; a problem answer becomes a refusal with its detail.
+
+    Raises
+    ------
+    Refused
+        The service cannot be reached, or answers with a problem.
+    """
+    try:
+        response = client.request(method, path, json=document)
+    except httpx.HTTPError as error:
+        raise Refused(f"{client.base_url} cannot be reached ({type(error).__name__})") from None
+    if response.is_error:
+        raise Refused(_problem(response))
+    return response.json()
+
+
+def watch_job(client: httpx.Client, job_id: str) -> dict[str, Any]:
+    """Poll a job until it ends, with a progress bar on a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        bar = progress.add_task("queued", total=None)
+        while True:
+            job: dict[str, Any] = call(client, "GET", f"/jobs/{job_id}")
+            progress.update(
+                bar,
+                description=_stage(job),
+                completed=job["progress"]["done"],
+                total=max(job["progress"]["planned"], 1),
+            )
+            if job["state"] in ENDED:
+                return job
+            time.sleep(POLL_S)
+
+
+def report(job: dict[str, Any], *, as_json: bool) -> None:
+    """Print how a job ended; exit status 1 when it has no verdict."""
+    if as_json:
+        put_json(job)
+    else:
+        for line in describe(job):
+            say(line)
+    if job["verdict"] is None:
+        raise typer.Exit(1)
+
+
+def describe(job: dict[str, Any]) -> list[str]:
+    """A job's end in lines: the answer first, then its evidence."""
+    verdict = job["verdict"]
+    if verdict is None:
+        error = job["error"] or {"code": job["state"], "detail": "no verdict"}
+        return [f"{job['state']}: {error['detail']} ({error['code']})"]
+    lines = [f"{verdict['outcome']}: {verdict['summary']}"]
+    for suspect in verdict["suspects"]:
+        name = f"{suspect['kind']}:{'-'.join(map(str, suspect['members']))}"
+        slow = "does not answer" if suspect["slowdown"] is None else f"{suspect['slowdown']:.2f}x"
+        lines.append(
+            f"  {name:14} {slow:16} confidence {suspect['confidence']:.2f}"
+            f"  accused by probes {_numbers(suspect['accusing'])}; acquitted by {_numbers(suspect['acquitting'])}"
+        )
+    lines += [f"  hidden behind it: {', '.join(verdict['masked'])}"] if verdict["masked"] else []
+    lines += [f"  not tested: {', '.join(verdict['untested'][:8])}"] if verdict["untested"] else []
+    lines += [f"  {reason['code']}: {reason['text']}" for reason in verdict["reasons"]]
+    cost, seen = verdict["cost"], verdict["detectable"]
+    lines.append(
+        f"  {cost['probes']} probes, {cost['measurements']} measurements, {cost['seconds']:.1f} s of probing"
+    )
+    path = "paths not tested" if seen["path"] is None else f"a path from {seen['path']}x"
+    delay = "" if seen["delay_ms"] is None else f" or +{seen['delay_ms']:.1f} ms"
+    lines.append(f"  could see a GPU from {seen['gpu']}x and {path}{delay}, at best")
+    return lines
+
+
+def _numbers(numbers: list[int]) -> str:
+    shown = ", ".join(map(str, numbers[:6])) or "none"
+    return f"{shown} and {len(numbers) - 6} more" if len(numbers) > 6 else shown
+
+
+def _stage(job: dict[str, Any]) -> str:
+    phases = {1: "covering", 2: "drilling down"}
+    return phases.get(job["phase"] or 0, job["state"]) if job["state"] == "running" else str(job["state"])
+
+
+def _replica_id(client: httpx.Client, text: str) -> str:
+    try:
+        return str(uuid.UUID(text))
+    except ValueError:
+        pass
+    cursor = ""
+    while True:
+        page = call(client, "GET", f"/replicas?limit=500{cursor}")
+        for replica in page["items"]:
+            if replica["name"] == text:
+                return str(replica["id"])
+        if page["next_cursor"] is None:
+            raise Refused(f"no replica is called {text!r}")
+        cursor = f"&cursor={page['next_cursor']}"
+
+
+def _plan(plan: dict[str, Any]) -> str:
+    return (
+        f"{plan['probes']} probes to cover (lower bound {plan['lower_bound']}), {plan['measurements']} measurements,"
+        f" {plan['tokens']} tokens; at the replica's limits {plan['seconds_at_least']} s or more"
+    )
+
+
+def _problem(response: httpx.Response) -> str:
+    try:
+        document = response.json()
+        return f"{document['detail']} ({response.status_code} {document['code']})"
+    except (ValueError, KeyError, TypeError):
+        return f"the service answers {response.status_code}"

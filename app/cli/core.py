@@ -1,0 +1,136 @@
+"""Commands on the pure core: plan, simulate, replay; and the exported API document."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from app.cli.output import AsJson, Refused, put_json, refusing, say
+
+plan = typer.Typer(help="Plan without probing.", no_args_is_help=True)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the commands."""
+    app.add_typer(plan, name="plan")
+    app.command("simulate")(simulate)
+    app.command("replay")(replay)
+    app.command("openapi")(openapi)
+
+
+@plan.command("cover")
+def cover(
+    n: Annotated[int, typer.Option(help="GPUs.")],
+    k: Annotated[int, typer.Option(help="GPUs a probe.")] = 8,
+    as_json: AsJson = False,
+) -> None:
+    """How many probes cover all GPUs and paths (Algorithm 1), and how far that is from the lower bound."""
+    from app.localization.cover import greedy_cover, schonheim_bound
+    from app.localization.errors import SettingsError
+
+    with refusing(SettingsError):
+        started = time.perf_counter()
+        probes = len(greedy_cover(n, k))
+        seconds = round(time.perf_counter() - started, 4)
+        bound = schonheim_bound(n, k)
+    result = {
+        "n": n,
+        "k": k,
+        "probes": probes,
+        "lower_bound": bound,
+        "ratio": round(probes / bound, 4),
+        "pairwise": n * (n - 1) // 2,
+        "seconds": seconds,
+    }
+    if as_json:
+        put_json(result)
+        return
+    say(f"{probes} probes of {k} cover {n} GPUs and {result['pairwise']} paths in {seconds} s")
+    say(
+        f"lower bound (Schonheim) {bound}, ratio {result['ratio']}; one probe a pair would be {result['pairwise']}"
+    )
+
+
+def simulate(
+    n: Annotated[int, typer.Option(help="GPUs.")] = 64,
+    k: Annotated[int | None, typer.Option(help="GPUs a probe; default min(8, n/2).")] = None,
+    strategy: Annotated[str, typer.Option(help="faultsense or pairwise.")] = "faultsense",
+    faults: Annotated[int, typer.Option(help="Faults a trial.")] = 1,
+    kind: Annotated[str, typer.Option(help="gpu, path or mixed.")] = "mixed",
+    trials: Annotated[int, typer.Option(help="Simulated jobs.")] = 100,
+    noise: Annotated[float, typer.Option(help="Sigma of lognormal noise; above 0 also 5 % bursts x2.")] = 0.0,
+    slowdown: Annotated[float, typer.Option(help="Of a probe that contains a fault.")] = 2.0,
+    seed: Annotated[int, typer.Option(help="Everything random comes from it.")] = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Accuracy and cost of a strategy over random faults, in the binary model."""
+    from app.localization import simulation
+    from app.localization.errors import SettingsError
+    from app.localization.settings import default_probe_size
+
+    if seed < 0:
+        raise Refused("--seed must be zero or above")
+    with refusing(SettingsError):
+        result = simulation.simulate(
+            n=n,
+            k=k or default_probe_size(n),
+            strategy=strategy,
+            faults=faults,
+            kind=kind,  # type: ignore[arg-type]
+            trials=trials,
+            noise=noise,
+            seed=seed,
+            slowdown=slowdown,
+        )
+    if as_json:
+        put_json(result)
+        return
+    probes = result["probes"]
+    say(f"exact in {100 * result['exact_rate']:.1f} % of {trials} trials ({faults} {kind} fault(s), seed {seed})")
+    say(
+        f"false suspects {result['false_suspects_per_trial']:.3f} and missed faults"
+        f" {result['missed_per_trial']:.3f} a trial"
+    )
+    say(
+        f"probes: {probes['phase1']:.0f} to cover + {probes['phase2']:.1f} to drill down, mean total"
+        f" {probes['total_mean']:.1f} (95 % below {probes['total_p95']:.0f}); pairwise {result['pairwise']}"
+    )
+
+
+def replay(
+    log: Annotated[Path, typer.Argument(help="A job's log, as GET /jobs/{id}/log gives it.")],
+    as_json: AsJson = False,
+) -> None:
+    """Replay a job: check every probe it chose and reproduce the verdict. Exit status 1 when it diverges."""
+    from app.localization.errors import LocalizationError
+    from app.localization.replay import replay_lines
+
+    with refusing(LocalizationError, OSError, UnicodeDecodeError):
+        result = replay_lines(log.read_text(encoding="utf-8").splitlines())
+    if as_json:
+        put_json(result.to_dict())
+    elif result.divergence is None and result.verdict is not None:
+        say(f"identical: {result.verdict['summary']}")
+    else:
+        say(f"diverges: {json.dumps(result.divergence)}")
+    raise typer.Exit(0 if result.identical else 1)
+
+
+def openapi(
+    out: Annotated[Path | None, typer.Option(help="File to write; default: print.")] = None,
+    check: Annotated[bool, typer.Option("--check", help="Only compare; exit status 1 on a difference.")] = False,
+) -> None:
+    """Export the API document."""
+    from app.main import create_app
+
+    text = json.dumps(create_app().openapi(), indent=1, sort_keys=True) + "\n"
+    if out is None:
+        typer.echo(text, nl=False)
+    elif not check:
+        out.write_text(text, encoding="utf-8")
+    elif not out.exists() or out.read_text(encoding="utf-8") != text:
+        raise Refused(f"{out} is not what the app exports; run `make openapi` and commit the result")

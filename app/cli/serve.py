@@ -1,0 +1,117 @@
+"""Commands that run the service: everything at once, or one process of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from app.cli.output import refusing, say
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the commands."""
+    app.command("up")(up)
+    app.command("serve")(serve)
+    app.command("worker")(worker)
+    app.command("tick")(tick)
+    app.command("migrate")(migrate)
+
+
+def up(
+    port: Annotated[int, typer.Option(help="Port of the API; 0 takes a free one.")] = 8000,
+    data: Annotated[
+        Path | None, typer.Option(help="Keep the data here; default: a temporary folder, gone at the end.")
+    ] = None,
+    workers: Annotated[int, typer.Option(min=1, max=64, help="Jobs that run at a time.")] = 2,
+) -> None:
+    """Start everything: embedded PostgreSQL and Redis, API, worker and tick. Ctrl-C stops all."""
+    from app.cli.stack import Stack, StackError
+    from app.embedded import EmbeddedServiceError
+
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    with refusing(EmbeddedServiceError, StackError), Stack(port=port, data=data, workers=workers) as stack:
+        say(f"API key      {stack.api_key}")
+        say(f"API          {stack.url}")
+        say(f"Swagger UI   {stack.url}/docs")
+        say("Ctrl-C stops everything.")
+        try:
+            stack.wait()
+        except KeyboardInterrupt:
+            say("stopping ...")
+
+
+def serve(
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on.")] = 8000,
+) -> None:
+    """Run the API process."""
+    import uvicorn
+
+    from app.settings import get_settings
+
+    uvicorn.run(
+        "app.main:create_app",
+        factory=True,
+        host=host,
+        port=port,
+        log_level=get_settings().log_level.lower(),
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=10,
+    )
+
+
+def worker(
+    concurrency: Annotated[int, typer.Option(min=1, max=64, help="Jobs at a time, one process each.")] = 2,
+) -> None:
+    """Run a worker: it takes jobs up and probes."""
+    # SIGTERM then asks for a soft shutdown: jobs in work are given back at once.
+    os.environ.setdefault("REMAP_SIGTERM", "SIGQUIT")
+    _celery(
+        "worker",
+        f"--concurrency={concurrency}",
+        "--without-mingle",
+        "--without-gossip",
+        "--without-heartbeat",
+        "--max-tasks-per-child=500",
+        f"--hostname=faultsense-{os.getpid()}@%h",
+    )
+
+
+def tick() -> None:
+    """Run the tick: it finds lost jobs. One is enough; more do no harm."""
+    _celery("beat", "--scheduler=celery.beat:Scheduler", "--pidfile=")
+
+
+def migrate(
+    revision: Annotated[str, typer.Argument(help="Target; `head` is this version's.")] = "head",
+    down: Annotated[
+        bool, typer.Option("--down", help="Migrate back to the target; `base` drops everything.")
+    ] = False,
+) -> None:
+    """Bring the database to this version's tables."""
+    from alembic.util import CommandError
+    from sqlalchemy.exc import OperationalError
+
+    from app.kit import migrate as migrations
+    from app.settings import get_settings
+
+    url = get_settings().database_url.get_secret_value()
+    with refusing(CommandError, OperationalError):
+        migrations.downgrade(url, revision) if down else migrations.upgrade(url, revision)
+
+
+def _celery(*arguments: str) -> None:
+    """Become Celery: one process, so that signals reach it."""
+    from app.settings import get_settings
+
+    level = get_settings().log_level
+    os.execv(  # noqa: S606
+        sys.executable,
+        [sys.executable, "-m", "celery", "--app=workers.celery_app", *arguments, f"--loglevel={level}"],
+    )

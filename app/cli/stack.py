@@ -1,0 +1,189 @@
+"""The whole service on one machine, for `faultsense up` and `faultsense demo`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+
+from app.embedded import EmbeddedServices
+from app.settings import LOOPBACK_NETWORKS
+
+START_S = 60.0
+STOP_S = 15.0
+
+
+class StackError(RuntimeError):
+    """A process of the service did not start, or ended on its own; the message has its last words."""
+
+
+class Stack:
+    """Embedded PostgreSQL and Redis, migrated tables, an API key, and API, worker and tick as processes.
+
+    Parameters
+    ----------
+    port : int
+        Of the API; 0 takes a free one.
+    data : Path, optional
+        Folder that keeps the data; a temporary one otherwise.
+    workers : int
+        Jobs at a time.
+    settings : dict, optional
+        Further settings, as environment variables without ``FAULTSENSE_``.
+
+    Raises
+    ------
+    StackError, EmbeddedServiceError
+        When something does not start; nothing is left running then.
+    """
+
+    def __init__(
+        self,
+        *,
+        port: int = 0,
+        data: Path | None = None,
+        workers: int = 2,
+        settings: dict[str, str] | None = None,
+    ) -> None:
+        self._wanted_port = port
+        self._workers = workers
+        self._extra = settings or {}
+        self._services = EmbeddedServices(None if data is None else data / "services", durable=data is not None)
+        self._data = data
+        self._exit = ExitStack()
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.url = ""
+        self.api_key = ""
+
+    def __enter__(self) -> Self:
+        with self._exit:
+            self._exit.enter_context(self._services)
+            port = self._wanted_port or _free_port()
+            environment = self._environment()
+            self._prepare(environment)
+            self._exit.callback(self._stop_processes)
+            self._start("api", ["serve", f"--port={port}"], environment)
+            self._start("worker", ["worker", f"--concurrency={self._workers}"], environment)
+            self._start("tick", ["tick"], environment)
+            self.url = f"http://127.0.0.1:{port}"
+            self._await_ready()
+            self._exit = self._exit.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._exit.close()
+
+    def client(self) -> httpx.Client:
+        """A client with the key."""
+        return httpx.Client(
+            base_url=self.url, headers={"Authorization": f"Bearer {self.api_key}"}, timeout=30.0, trust_env=False
+        )
+
+    def wait(self) -> None:
+        """Block until a process ends, which none should.
+
+        Raises
+        ------
+        StackError
+            Naming the process.
+        """
+        while True:
+            self._check_alive()
+            time.sleep(0.5)
+
+    def _environment(self) -> dict[str, str]:
+        from app.kit.secrets import generate_key
+
+        own: dict[str, Any] = {
+            "database_url": self._services.database_url,
+            "redis_url": self._services.redis_url,
+            "secret_keys": f'["{self._secret_key(generate_key)}"]',
+            "replica_networks": "[" + ",".join(f'"{network}"' for network in LOOPBACK_NETWORKS) + "]",
+            "log_level": "WARNING",
+            **self._extra,
+        }
+        return {**os.environ, **{f"FAULTSENSE_{name.upper()}": str(value) for name, value in own.items()}}
+
+    def _secret_key(self, generate: Any) -> str:
+        """Kept beside kept data: what one run encrypts, the next one must read."""
+        if self._data is None:
+            return str(generate())
+        path = self._data / "secret-key"
+        if not path.exists():
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "w") as file:
+                file.write(generate())
+        return path.read_text(encoding="ascii").strip()
+
+    def _prepare(self, environment: dict[str, str]) -> None:
+        """Migrate and make a key."""
+        from sqlalchemy.orm import Session
+
+        from app.kit import migrate
+        from app.kit.auth import create_key
+        from app.kit.db import engine_for
+
+        url = environment["FAULTSENSE_DATABASE_URL"]
+        migrate.upgrade(url)
+        engine = engine_for(url)
+        with Session(engine) as db:
+            _, self.api_key = create_key(db, "made by faultsense up")
+            db.commit()
+        engine.dispose()
+
+    def _start(self, name: str, arguments: list[str], environment: dict[str, str]) -> None:
+        self._processes[name] = subprocess.Popen(
+            [sys.executable, "-m", "app.cli.guarded", str(os.getpid()), *arguments],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C reaches us; we stop them in order
+        )
+
+    def _await_ready(self) -> None:
+        ends = time.monotonic() + START_S
+        with httpx.Client(timeout=2.0, trust_env=False) as client:
+            while time.monotonic() < ends:
+                self._check_alive()
+                try:
+                    if client.get(f"{self.url}/readyz").status_code == 200:
+                        return
+                except httpx.TransportError:
+                    pass
+                time.sleep(0.05)
+        raise StackError(f"the API was not ready within {START_S:.0f} s")
+
+    def _check_alive(self) -> None:
+        for name, process in self._processes.items():
+            if process.poll() is not None:
+                raise StackError(
+                    f"the {name} process ended with status {process.returncode}; see its output above"
+                )
+
+    def _stop_processes(self) -> None:
+        for process in self._processes.values():
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+        ends = time.monotonic() + STOP_S
+        for process in self._processes.values():
+            try:
+                process.wait(max(0.1, ends - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
