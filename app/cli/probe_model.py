@@ -56,9 +56,8 @@ def build(
         return
     memory = manifest.bytes_per_gpu
     say(f"{out}: {manifest.experts} experts, a token for each of {gpus} GPUs, manifest.json beside the weights")
-    say(
-        f"weights a GPU: {(memory.replicated + memory.sharded) / 2**20:.1f} MiB; next: faultsense probe-model verify {out}"
-    )
+    weights = (memory.replicated + memory.sharded) / 2**20
+    say(f"weights a GPU: {weights:.1f} MiB; next: faultsense probe-model verify {out}")
 
 
 @app.command("verify")

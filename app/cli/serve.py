@@ -38,6 +38,7 @@ def up(
         say(f"API key      {stack.api_key}")
         say(f"API          {stack.url}")
         say(f"Swagger UI   {stack.url}/docs")
+        say(f"Logs         {stack.logs}")
         say("Ctrl-C stops everything.")
         try:
             stack.wait()

@@ -67,6 +67,7 @@ class Stack:
     def __enter__(self) -> Self:
         with self._exit:
             self._exit.enter_context(self._services)
+            self.logs.mkdir(exist_ok=True)
             port = self._wanted_port or _free_port()
             environment = self._environment()
             self._prepare(environment)
@@ -101,6 +102,14 @@ class Stack:
         while True:
             self._check_alive()
             time.sleep(0.5)
+
+    @property
+    def logs(self) -> Path:
+        """Folder of the processes' logs."""
+        return self._services.root / "logs"
+
+    def _log(self, name: str) -> Path:
+        return self.logs / f"{name}.log"
 
     def _environment(self) -> dict[str, str]:
         from app.kit.secrets import generate_key
@@ -143,12 +152,15 @@ class Stack:
         engine.dispose()
 
     def _start(self, name: str, arguments: list[str], environment: dict[str, str]) -> None:
-        self._processes[name] = subprocess.Popen(
-            [sys.executable, "-m", "app.cli.guarded", str(os.getpid()), *arguments],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C reaches us; we stop them in order
-        )
+        with self._log(name).open("wb") as log:
+            self._processes[name] = subprocess.Popen(
+                [sys.executable, "-m", "app.cli.guarded", str(os.getpid()), *arguments],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C reaches us; we stop them in order
+            )
 
     def _await_ready(self) -> None:
         ends = time.monotonic() + START_S
@@ -166,9 +178,8 @@ class Stack:
     def _check_alive(self) -> None:
         for name, process in self._processes.items():
             if process.poll() is not None:
-                raise StackError(
-                    f"the {name} process ended with status {process.returncode}; see its output above"
-                )
+                last_words = self._log(name).read_text(errors="replace")[-2000:]
+                raise StackError(f"the {name} process ended with status {process.returncode}:\n{last_words}")
 
     def _stop_processes(self) -> None:
         for process in self._processes.values():
