@@ -178,9 +178,10 @@ def _replica_id(client: httpx.Client, text: str) -> str:
 
 
 def _plan(plan: dict[str, Any]) -> str:
+    effort = f"{plan['measurements']} measurements, {plan['tokens']} tokens"
     return (
-        f"{plan['probes']} probes to cover (lower bound {plan['lower_bound']}),"
-        f" {plan['measurements']} measurements, {plan['tokens']} tokens; at the replica's limits {plan['seconds_at_least']} s or more"
+        f"{plan['probes']} probes to cover (lower bound {plan['lower_bound']}), {effort};"
+        f" at the replica's limits {plan['seconds_at_least']} s or more"
     )
 
 

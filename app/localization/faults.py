@@ -56,7 +56,7 @@ class Fault:
         name = f"path:{self.one_way[0]}>{self.one_way[1]}" if self.one_way else str(self.component)
         if self.hard:
             return f"{name}!{self.hard}"
-        return f"{name}+{self.delay_ms:g}ms" if self.delay_ms else f"{name}*{self.factor:g}"
+        return f"{name}+{self.delay_ms:.12g}ms" if self.delay_ms else f"{name}*{self.factor:.12g}"
 
     def affects(self, sender: int, receiver: int) -> bool:
         """Whether a message from ``sender`` to ``receiver`` crosses this path fault."""

@@ -86,8 +86,9 @@ class Ledger:
             for name, values in by_class.items()
             if len(values) >= SMALLEST_CLASS
         }
-        self.small_classes |= set(by_class) - set(found)
-        if not found:
+        if found:
+            self.small_classes |= set(by_class) - set(found)
+        else:
             pooled = [value for values in by_class.values() for value in values]
             found = dict.fromkeys(by_class, baseline_ms(pooled, self.settings.baseline, self.settings.alpha))
         self.baselines.update(dict.fromkeys(by_class, max(found.values())) | found)

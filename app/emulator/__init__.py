@@ -1,0 +1,1 @@
+"""An emulated vLLM replica with injectable faults: real HTTP, modelled time."""
