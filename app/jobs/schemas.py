@@ -14,7 +14,7 @@ State = Literal["queued", "running", "succeeded", "failed", "cancelled", "expire
 class LocalizeRequest(BaseModel):
     """How to localize. Every field has a default: an empty object is a good request."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     strategy: Literal["auto", "faultsense", "pairwise"] = Field(
         default="auto",

@@ -160,6 +160,15 @@ class Manifest(BaseModel):
         """Expected next-token log-probabilities after ``token``; empty when the manifest has none for it."""
         return {entry.token: entry.logprob for entry in self.logprobs.get(str(token), ())}
 
+    @property
+    def logprob_tolerance(self) -> float:
+        """How far a right engine's log-probabilities may be from the expected ones (measured on a CPU).
+
+        Float32 engines differ by 1e-5, half-precision ones by up to 0.04; one missing expert of eight moves one
+        of the values by 0.09, a wrong set of experts by 0.26 and more.
+        """
+        return 0.001 if self.dtype == "float32" else 0.05
+
     @cached_property
     def _experts_by_token(self) -> dict[int, ExpertSet]:
         firsts = range(0, self.experts, self.experts_per_gpu)

@@ -49,7 +49,7 @@ Url = Annotated[str, Field(max_length=2000, examples=["http://10.0.0.5:8000"]), 
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class ProbeEndpointIn(_Strict):

@@ -21,7 +21,7 @@ Label = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_prin
 class GpuPlace(BaseModel):
     """Where one GPU sits. Names are the operator's own."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     rank: int = Field(ge=0, le=1023)
     host: Label
@@ -34,7 +34,7 @@ class GpuPlace(BaseModel):
 class TopologyIn(BaseModel):
     """A whole topology: every rank once."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     gpus: list[GpuPlace] = Field(min_length=2, max_length=1024)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import signal
 import stat
 import subprocess
 import sys
@@ -84,6 +85,8 @@ def test_the_server_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
         leader = os.pidfd_open(group)
         parent.kill()
     readable, _, _ = select.select([leader], [], [], 10)
+    if not readable:
+        signal.pidfd_send_signal(leader, signal.SIGKILL)  # leave nothing behind when this test fails
     os.close(leader)
     prepared.stop()
     assert readable, "the server outlived its parent"

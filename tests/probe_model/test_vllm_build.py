@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch", reason="runs in the vLLM environment only (
 pytest.importorskip("transformers", reason="runs in the vLLM environment only (make test-vllm)")
 
 from safetensors.torch import load_file, save_file  # noqa: E402
+from transformers import OlmoeForCausalLM  # noqa: E402
 
 from app.probe_model.build import build  # noqa: E402
 from app.probe_model.errors import ProbeModelError  # noqa: E402
@@ -100,6 +101,37 @@ def test_a_built_model_verifies(
     assert report.routing_gap > 1.0
     assert report.logprob_tokens == len(manifest.logprobs) >= manifest.gpus
     assert report.logprob_error < 2e-5
+
+
+@pytest.mark.parametrize(("arguments", "dtype"), [((4, 4, 2, 128), "float32"), ((16, 8, 8, 512), "bfloat16")])
+def test_one_missing_expert_is_plainly_visible(
+    tmp_path: Path, arguments: tuple[int, int, int, int], dtype: Any
+) -> None:
+    manifest = build(*arguments, tmp_path / "model", dtype=dtype)
+    model = OlmoeForCausalLM.from_pretrained(tmp_path / "model", dtype=torch.float32)
+    down = model.model.layers[0].mlp.experts.down_proj.data
+    tokens = [int(token) for token in manifest.logprobs]
+
+    for token in tokens:
+        for expert in manifest.experts_of(token):
+            kept = down[expert].clone()
+            down[expert] = 0.0
+            with torch.no_grad():
+                logprobs = model(torch.tensor([[token]])).logits[0, 0].log_softmax(dim=0)
+            down[expert] = kept
+            shift = max(abs(float(logprobs[t]) - v) for t, v in manifest.expected_logprobs(token).items())
+            assert shift > manifest.logprob_tolerance, f"expert {expert} of token {token}"
+
+
+def test_half_precision_arithmetic_stays_within_the_tolerance(tmp_path: Path) -> None:
+    manifest = build(4, 4, 4, 128, tmp_path / "model", dtype="bfloat16")
+    model = OlmoeForCausalLM.from_pretrained(tmp_path / "model", dtype=torch.bfloat16)
+
+    for token in map(int, manifest.logprobs):
+        with torch.no_grad():
+            logprobs = model(torch.tensor([[token]])).logits[0, 0].float().log_softmax(dim=0)
+        for after, expected in manifest.expected_logprobs(token).items():
+            assert float(logprobs[after]) == pytest.approx(expected, abs=manifest.logprob_tolerance)
 
 
 def test_a_probe_model_is_replaced_and_nothing_else_is_left(tmp_path: Path) -> None:
