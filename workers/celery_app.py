@@ -42,7 +42,6 @@ def make_celery() -> Celery:
         task_time_limit=HARD_LIMIT_S,
         worker_prefetch_multiplier=1,
         worker_soft_shutdown_timeout=HARD_LIMIT_S / 12,
-        worker_enable_soft_shutdown_on_idle=True,
         worker_cancel_long_running_tasks_on_connection_loss=False,
         worker_hijack_root_logger=False,
         broker_connection_retry_on_startup=True,

@@ -29,8 +29,9 @@ def build(
     model: Annotated[str, typer.Option(help="Name it is served under.")] = "probe",
     as_json: AsJson = False,
 ) -> None:
-    """Build a probe model; its manifest.json goes into the replica document."""
+    """Build a probe model; the manifest in it goes into the replica document."""
     from app.probe_model.errors import ProbeModelError
+    from app.probe_model.manifest import MANIFEST_FILE
 
     try:
         from app.probe_model.build import build as make
@@ -55,7 +56,7 @@ def build(
         put_json(manifest.model_dump(mode="json"))
         return
     memory = manifest.bytes_per_gpu
-    say(f"{out}: {manifest.experts} experts, a token for each of {gpus} GPUs, manifest.json beside the weights")
+    say(f"{out}: {manifest.experts} experts, a token for each of {gpus} GPUs, {MANIFEST_FILE} beside the weights")
     weights = (memory.replicated + memory.sharded) / 2**20
     say(f"weights a GPU: {weights:.1f} MiB; next: faultsense probe-model verify {out}")
 

@@ -57,24 +57,30 @@ class Stack:
         self._wanted_port = port
         self._workers = workers
         self._extra = settings or {}
-        self._services = EmbeddedServices(None if data is None else data / "services", durable=data is not None)
+        self.services = EmbeddedServices(None if data is None else data / "services", durable=data is not None)
         self._data = data
         self._exit = ExitStack()
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._environment: dict[str, str] = {}
+        self._commands: dict[str, list[str]] = {}
         self.url = ""
         self.api_key = ""
 
     def __enter__(self) -> Self:
         with self._exit:
-            self._exit.enter_context(self._services)
+            self._exit.enter_context(self.services)
             self.logs.mkdir(exist_ok=True)
             port = self._wanted_port or _free_port()
-            environment = self._environment()
-            self._prepare(environment)
+            self._environment = self._make_environment()
+            self._prepare(self._environment["FAULTSENSE_DATABASE_URL"])
             self._exit.callback(self._stop_processes)
-            self._start("api", ["serve", f"--port={port}"], environment)
-            self._start("worker", ["worker", f"--concurrency={self._workers}"], environment)
-            self._start("tick", ["tick"], environment)
+            self._commands = {
+                "api": ["serve", f"--port={port}"],
+                "worker": ["worker", f"--concurrency={self._workers}"],
+                "tick": ["tick"],
+            }
+            for name in self._commands:
+                self.start(name)
             self.url = f"http://127.0.0.1:{port}"
             self._await_ready()
             self._exit = self._exit.pop_all()
@@ -106,17 +112,17 @@ class Stack:
     @property
     def logs(self) -> Path:
         """Folder of the processes' logs."""
-        return self._services.root / "logs"
+        return self.services.root / "logs"
 
     def _log(self, name: str) -> Path:
         return self.logs / f"{name}.log"
 
-    def _environment(self) -> dict[str, str]:
+    def _make_environment(self) -> dict[str, str]:
         from app.kit.secrets import generate_key
 
         own: dict[str, Any] = {
-            "database_url": self._services.database_url,
-            "redis_url": self._services.redis_url,
+            "database_url": self.services.database_url,
+            "redis_url": self.services.redis_url,
             "secret_keys": f'["{self._secret_key(generate_key)}"]',
             "replica_networks": "[" + ",".join(f'"{network}"' for network in LOOPBACK_NETWORKS) + "]",
             "log_level": "WARNING",
@@ -135,7 +141,7 @@ class Stack:
                 file.write(generate())
         return path.read_text(encoding="ascii").strip()
 
-    def _prepare(self, environment: dict[str, str]) -> None:
+    def _prepare(self, url: str) -> None:
         """Migrate and make a key."""
         from sqlalchemy.orm import Session
 
@@ -143,7 +149,6 @@ class Stack:
         from app.kit.auth import create_key
         from app.kit.db import engine_for
 
-        url = environment["FAULTSENSE_DATABASE_URL"]
         migrate.upgrade(url)
         engine = engine_for(url)
         with Session(engine) as db:
@@ -151,16 +156,33 @@ class Stack:
             db.commit()
         engine.dispose()
 
-    def _start(self, name: str, arguments: list[str], environment: dict[str, str]) -> None:
-        with self._log(name).open("wb") as log:
+    def start(self, name: str) -> None:
+        """Start ``api``, ``worker`` or ``tick``."""
+        with self._log(name).open("ab") as log:
             self._processes[name] = subprocess.Popen(
-                [sys.executable, "-m", "app.cli.guarded", str(os.getpid()), *arguments],
-                env=environment,
+                [sys.executable, "-m", "app.cli.guarded", str(os.getpid()), *self._commands[name]],
+                env=self._environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,  # Ctrl-C reaches us; we stop them in order
             )
+
+    def pids(self) -> dict[str, int]:
+        """Ids of the processes that guard API, worker and tick."""
+        return {name: process.pid for name, process in self._processes.items()}
+
+    def stop(self, name: str) -> None:
+        """End a process as an operator would: SIGTERM, and SIGKILL only when that is not heard."""
+        process = self._processes.pop(name)
+        process.send_signal(signal.SIGTERM)
+        _await_end(process, STOP_S)
+
+    def kill(self, name: str) -> None:
+        """End a process and its children with SIGKILL, as a crash would."""
+        process = self._processes.pop(name)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
     def _await_ready(self) -> None:
         ends = time.monotonic() + START_S
@@ -187,11 +209,15 @@ class Stack:
                 process.send_signal(signal.SIGTERM)
         ends = time.monotonic() + STOP_S
         for process in self._processes.values():
-            try:
-                process.wait(max(0.1, ends - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+            _await_end(process, max(0.1, ends - time.monotonic()))
+
+
+def _await_end(process: subprocess.Popen[bytes], seconds: float) -> None:
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def _free_port() -> int:

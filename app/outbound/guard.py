@@ -8,6 +8,7 @@ judged by the address they resolve to.
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -30,8 +31,15 @@ METADATA: tuple[Network, ...] = tuple(
         "fe80::/10",
     )
 )
-NAT64 = ip_network("64:ff9b::/96")
+# IPv6 ranges whose last 32 bits are an IPv4 address: compatible, translated (SIIT), NAT64 and its local form.
+EMBEDDING: tuple[Network, ...] = tuple(
+    ip_network(text) for text in ("::/96", "::ffff:0:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48")
+)
 MAX_URL = 2000
+RESOLVE_TIMEOUT_S = 5.0
+
+_NAME = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*\.?")
+_MAX_NAME = 253
 
 
 class GuardError(ValueError):
@@ -82,7 +90,8 @@ def parse_url(text: str) -> Target:
     Raises
     ------
     GuardError
-        Not http or https, no host, a bad port, credentials, a query, a fragment, or control characters.
+        Not http or https, no host or one that no name server knows, a bad port, credentials, a query, a fragment,
+        or control characters.
     """
     if len(text) > MAX_URL or any(ord(c) <= 0x20 or ord(c) >= 0x7F or c == "\\" for c in text):
         raise GuardError("a URL must be plain ASCII without spaces or backslashes, of at most 2000 characters")
@@ -95,6 +104,8 @@ def parse_url(text: str) -> Target:
         raise GuardError("a URL must begin with http:// or https://")
     if not parts.hostname:
         raise GuardError("the URL names no host")
+    if not _is_host(parts.hostname):
+        raise GuardError("the URL's host is neither a DNS name nor an IP address (without a zone)")
     if parts.username is not None or parts.password is not None:
         raise GuardError("credentials do not belong into a URL; use auth.bearer")
     if parts.query or parts.fragment or "?" in text or "#" in text:
@@ -103,6 +114,15 @@ def parse_url(text: str) -> Target:
         raise GuardError("port 0 cannot be called")
     default = 443 if parts.scheme == "https" else 80
     return Target(parts.scheme, parts.hostname, port or default, parts.path.rstrip("/"))
+
+
+def _is_host(text: str) -> bool:
+    if ":" not in text:
+        return len(text) <= _MAX_NAME and _NAME.fullmatch(text) is not None
+    try:
+        return "%" not in text and ip_address(text) is not None
+    except ValueError:
+        return False
 
 
 class Guard:
@@ -149,7 +169,7 @@ class Guard:
             When the address must not be called.
         """
         try:
-            address = ip_address(target.host.split("%", 1)[0])
+            address = ip_address(target.host)
         except ValueError:
             try:
                 # Decimal, octal and short forms: what the C library would connect to.
@@ -158,25 +178,30 @@ class Guard:
                 return
         self.check_address(address)
 
-    async def resolve(self, target: Target) -> str:
-        """The address to connect to.
+    async def resolve(self, target: Target) -> list[str]:
+        """The addresses to connect to, in the order in which to try them.
 
         Every address that the name resolves to is checked: a name with one forbidden address is refused.
 
         Raises
         ------
         GuardError
-            When the name does not resolve, or resolves to an address that must not be called.
+            When the name does not resolve in time, or resolves to an address that must not be called.
         """
         loop = asyncio.get_running_loop()
         try:
-            found = await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
-        except OSError:
-            raise GuardError(f"the host name {target.host!r} does not resolve") from None
-        addresses = [str(info[4][0]) for info in found]
+            async with asyncio.timeout(RESOLVE_TIMEOUT_S):
+                found = await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+        except TimeoutError:
+            raise GuardError(f"the host name {target.host!r} does not resolve in time") from None
+        except (OSError, UnicodeError):
+            found = []
+        if not found:
+            raise GuardError(f"the host name {target.host!r} does not resolve")
+        addresses = list(dict.fromkeys(str(info[4][0]) for info in found))
         for text in addresses:
             self.check_address(ip_address(text.split("%", 1)[0]))
-        return addresses[0]
+        return addresses
 
 
 def _unwrap(address: Address) -> Address:
@@ -189,6 +214,6 @@ def _unwrap(address: Address) -> Address:
         return address.sixtofour
     if address.teredo is not None:
         return address.teredo[1]
-    if address in NAT64:
+    if any(address in network for network in EMBEDDING) and not (address.is_loopback or address.is_unspecified):
         return IPv4Address(int(address) & 0xFFFFFFFF)
     return address

@@ -7,78 +7,21 @@ machine; bytes written to open sockets reach it within a few (DESIGN section 4; 
 from __future__ import annotations
 
 import asyncio
-import time
+import errno
+import os
+import ssl
+from collections.abc import Sequence
 
 import h11
 
 from app.outbound import GuardError
-from app.outbound.http import tls_context
+from app.outbound.http import tls_context, tls_failure
 from app.probing.access import ProbeEndpoint, ReplicaAccess
 from app.probing.errors import Failure
-from app.probing.stream import Chunk, Exchange, read_exchange
+from app.probing.recorder import MAX_BYTES, AnswerRecorder
+from app.probing.stream import Exchange
 
-MAX_BYTES = 16 << 20
 CONNECT_TIMEOUT_S = 5.0
-
-
-class _Recorder(asyncio.Protocol):
-    """Records what arrives and when; looks at the bytes only to notice the end of an answer."""
-
-    def __init__(self) -> None:
-        self.transport: asyncio.Transport | None = None
-        self.chunks: list[Chunk] = []
-        self.done: asyncio.Future[None] | None = None
-        self.too_large = False
-        self.lost = False
-        self._size = 0
-        self._chunked = False
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-
-    def begin(self, request: bytes) -> asyncio.Future[None]:
-        """Write a request; the future ends with its answer."""
-        assert self.transport is not None
-        self.chunks, self._size, self._chunked = [], 0, False
-        self.done = asyncio.get_running_loop().create_future()
-        self.transport.write(request)
-        return self.done
-
-    def data_received(self, data: bytes) -> None:
-        now = time.perf_counter()
-        if not self.chunks:
-            self._chunked = b"chunked" in data[:4096].lower()
-        self.chunks.append((now, data))
-        self._size += len(data)
-        if self._size > MAX_BYTES:
-            self.too_large = True
-            self.abort()
-        elif not self._chunked or data.endswith(b"0\r\n\r\n"):
-            self._finish_if_complete()
-
-    def connection_lost(self, _: Exception | None) -> None:
-        self.lost = True
-        self._finish()
-
-    def abort(self) -> None:
-        """Close at once: the server drops the request."""
-        self.lost = True
-        if self.transport is not None:
-            self.transport.abort()
-        self._finish()
-
-    def _finish_if_complete(self) -> None:
-        try:
-            complete = read_exchange(self.chunks).complete
-        except h11.RemoteProtocolError:
-            complete = True
-        if complete:
-            self._finish()
-
-    def _finish(self) -> None:
-        if self.done is not None and not self.done.done():
-            self.done.set_result(None)
 
 
 class RankConnection:
@@ -96,28 +39,44 @@ class RankConnection:
         self._access = access
         self._rank = rank
         self._endpoint: ProbeEndpoint = access.endpoint_of(rank)
-        self._recorder: _Recorder | None = None
+        self._recorder: AnswerRecorder | None = None
 
     async def open(self) -> Failure | None:
         """Make sure that the connection is open; the failure when it cannot be."""
-        if self._recorder is not None and not self._recorder.lost:
+        if self._recorder is not None and self._recorder.usable:
             return None
-        target = self._endpoint.target
+        self.close()
         try:
-            async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                address = await self._access.guard.resolve(target)
-                _, self._recorder = await asyncio.get_running_loop().create_connection(
-                    _Recorder,
-                    address,
-                    target.port,
-                    ssl=tls_context(self._access.ca_pem) if target.tls else None,
-                    server_hostname=target.host if target.tls else None,
-                )
+            context = tls_context(self._access.ca_pem) if self._endpoint.target.tls else None
+            addresses = await self._access.guard.resolve(self._endpoint.target)
+            self._recorder = await self._connect(addresses, context)
         except GuardError as error:
             return Failure("address_refused", str(error), self._rank)
-        except (OSError, TimeoutError) as error:
-            return self._refused(error)
+        except OSError as error:
+            return self._unreachable(error)
         return None
+
+    async def _connect(self, addresses: Sequence[str], context: ssl.SSLContext | None) -> AnswerRecorder:
+        """Connect to the first address that accepts; when none does, a refusal is the error to report."""
+        loop, target = asyncio.get_running_loop(), self._endpoint.target
+        limit_s = CONNECT_TIMEOUT_S / len(addresses)
+        errors: list[OSError] = []
+        for address in addresses:
+            try:
+                async with asyncio.timeout(limit_s):
+                    _, recorder = await loop.create_connection(
+                        AnswerRecorder,
+                        address,
+                        target.port,
+                        ssl=context,
+                        server_hostname=target.host if context else None,
+                        # Ends before the connecting does: a port that takes connections does not refuse them.
+                        ssl_handshake_timeout=limit_s / 2 if context else None,
+                    )
+                return recorder
+            except OSError as error:
+                errors.append(error)
+        raise next(filter(_is_refusal, errors), errors[0])
 
     def send(self, request: bytes) -> asyncio.Future[None]:
         """Write prepared bytes on the open connection."""
@@ -130,7 +89,7 @@ class RankConnection:
         if self._recorder.too_large:
             return Failure("response_too_large", f"more than {MAX_BYTES >> 20} MiB came back", self._rank)
         try:
-            exchange = read_exchange(self._recorder.chunks)
+            exchange = self._recorder.exchange()
         except h11.RemoteProtocolError:
             self.close()
             return Failure("bad_response", "the answer is not HTTP/1.1", self._rank)
@@ -144,13 +103,18 @@ class RankConnection:
             self._recorder.abort()
             self._recorder = None
 
-    def _refused(self, error: Exception) -> Failure:
-        own = self._endpoint.rank_choice == "url" or len(self._endpoint.ranks) == 1
-        reason = (
-            "does not accept connections in time" if isinstance(error, TimeoutError) else "refuses connections"
-        )
-        return Failure(
-            "rank_refused" if own else "endpoint_unreachable",
-            f"{self._endpoint.target.url} {reason}",
-            self._rank,
-        )
+    def _unreachable(self, error: OSError) -> Failure:
+        """Blame the rank only for a refusal on its own URL: not for our own limits, nor for trust."""
+        url = self._endpoint.target.url
+        if _is_refusal(error):
+            own = self._endpoint.rank_choice == "url" or len(self._endpoint.ranks) == 1
+            late = isinstance(error, TimeoutError)
+            reason = "does not accept connections in time" if late else "refuses connections"
+            return Failure("rank_refused" if own else "endpoint_unreachable", f"{url} {reason}", self._rank)
+        reason = tls_failure(error) or (os.strerror(error.errno) if error.errno else str(error))
+        return Failure("endpoint_unreachable", f"{url} cannot be reached: {reason}", self._rank)
+
+
+def _is_refusal(error: OSError) -> bool:
+    """Whether the other side does not take connections: its port is closed, or its host is gone."""
+    return isinstance(error, ConnectionRefusedError | TimeoutError) or error.errno == errno.EHOSTUNREACH

@@ -9,6 +9,7 @@ FailureCode = Literal[
     "overloaded",  # the engine's queue is full (503, also inside a 200 stream)
     "connection_lost",  # the stream broke off
     "no_common_window",  # the senders did not decode together long enough
+    "parking_timed_out",  # an idle rank's request to its own GPU found no answer, and others did
     "engine_failed",  # 500: a worker died
     "rank_refused",  # a rank's own URL refuses connections
     "endpoint_unreachable",  # a URL shared by several ranks refuses connections

@@ -27,6 +27,7 @@ SEVERITY = (
     "rank_refused",
     "address_refused",
     "endpoint_unreachable",
+    "parking_timed_out",
     "engine_failed",
     "model_not_found",
     "rank_out_of_range",
@@ -74,7 +75,17 @@ class Censored:
 
 
 class HungError(Exception):
-    """Requests found no answer before their deadline."""
+    """Requests found no answer before their deadline.
+
+    Parameters
+    ----------
+    waited_ms : float
+        How long they were waited for.
+    """
+
+    def __init__(self, waited_ms: float) -> None:
+        super().__init__(f"no answer in {waited_ms:.0f} ms")
+        self.waited_ms = waited_ms
 
 
 class Prober:
@@ -167,18 +178,22 @@ class Prober:
         )
 
     async def _attempt(self, probe: Probe) -> Window | Failure | Censored:
-        started = time.perf_counter()
+        parking = True
         try:
-            return await self._park(probe) or await self._probe(probe)
-        except HungError:
-            waited_ms = round(1000 * (time.perf_counter() - started), 3)
-            in_flight = self._in_flight
-            alive = await self._engine_alive(probe)
-            self._in_flight = in_flight
-            return Censored(waited_ms, alive)
+            failure = await self._park(probe)
+            parking = False
+            return failure or await self._probe(probe)
+        except HungError as hung:
+            under_test = self._in_flight
+            alive = await self._engine_alive()
+            self._in_flight = under_test
+            # The probe itself was never sent: its members must not be taken for slow.
+            return _parking_failure(under_test, hung) if parking and alive else Censored(hung.waited_ms, alive)
 
     def _to_park(self, probe: Probe) -> list[int]:
-        return [r for r in range(self._settings.gpus) if r not in probe.sends and r not in self._parked]
+        """Ranks that must be parked before the probe; at first all of them, one after the other."""
+        ranks = range(self._settings.gpus)
+        return [r for r in ranks if not self._warm or (r not in probe.sends and r not in self._parked)]
 
     async def _park(self, probe: Probe) -> Failure | None:
         """One-token requests of idle ranks to their own GPU.
@@ -253,7 +268,7 @@ class Prober:
         if late:
             for rank in requests:
                 self._connections[rank].close()
-            raise HungError
+            raise HungError(round(1000 * (time.perf_counter() - sent_at), 3))
         results = {rank: self._read(rank, plan) for rank in requests}
         failures = [r for r in results.values() if isinstance(r, Failure)]
         if failures:
@@ -282,17 +297,29 @@ class Prober:
             return Failure(outcome.code, f"rank {rank}: {outcome.detail}", rank)
         return _check_echo(rank, outcome, plan.prompts[rank], plan.max_tokens) or outcome
 
-    async def _engine_alive(self, probe: Probe) -> bool:
-        """Whether a rank outside the set under test still answers: a hang freezes the whole engine."""
-        outside = [r for r in range(self._settings.gpus) if r not in probe.sends]
+    async def _engine_alive(self) -> bool:
+        """Whether a rank other than those under test still answers: a hang freezes the whole engine."""
+        others = [r for r in range(self._settings.gpus) if r not in self._in_flight]
         try:
-            return await self._park_ranks(outside[:1] or probe.members[:1]) is None
+            return await self._park_ranks((others or self._in_flight)[:1]) is None
         except HungError:
             return False
 
 
+def _parking_failure(ranks: Sequence[int], hung: HungError) -> Failure:
+    listed = ", ".join(map(str, ranks))
+    return Failure(
+        "parking_timed_out",
+        f"one token to its own GPU took rank {listed} more than {hung.waited_ms / 1000:.1f} s, while another rank"
+        " answers",
+        ranks[0] if len(ranks) == 1 else None,
+    )
+
+
 def _check_echo(rank: int, tokens: Tokens, prompts: Sequence[Sequence[int]], max_tokens: int) -> Failure | None:
     """Decode steps hit the experts under test only while every token is echoed."""
+    if any(index >= len(prompts) for index in tokens.ids):
+        return Failure("bad_response", f"rank {rank}: a sequence came back that was not asked for", rank)
     for index, prompt in enumerate(prompts):
         ids = tokens.ids.get(index, [])
         if any(i != prompt[0] for i in ids):

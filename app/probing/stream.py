@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypeGuard
 
 import h11
 
 from app.probing.errors import Failure, FailureCode
 
 Chunk = tuple[float, bytes]
+"""Bytes and their arrival time in seconds; no bytes stand for the end of the connection."""
 
 
 @dataclass(slots=True)
@@ -56,6 +57,54 @@ class Tokens:
     ids: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
 
 
+class ExchangeReader:
+    """Reads one response piece by piece; what it found so far is in ``exchange``."""
+
+    def __init__(self) -> None:
+        self.exchange = Exchange()
+        # Whether the response ends with an empty line, and not before.
+        self.chunked = False
+        self._parser = h11.Connection(h11.CLIENT)
+        # The parser must believe that the request was sent; what it was is of no concern to the answer.
+        head = [("Host", "replica"), ("Content-Length", "0")]
+        self._parser.send(h11.Request(method="POST", target="/", headers=head))
+        self._parser.send(h11.EndOfMessage())
+
+    def feed(self, time: float, data: bytes) -> None:
+        """Take a chunk; what comes after the response is not read.
+
+        Raises
+        ------
+        h11.RemoteProtocolError
+            When it is not HTTP.
+        """
+        if self.exchange.complete:
+            self.exchange.reusable = False
+            return
+        self._parser.receive_data(data)
+        try:
+            while self._take(self._parser.next_event(), time):
+                pass
+        except h11.RemoteProtocolError:
+            if data:
+                raise  # else the connection ended too early, and the exchange is not complete
+
+    def _take(self, event: object, time: float) -> bool:
+        """Take a parser's event; whether to ask for another one."""
+        if isinstance(event, h11.Response):
+            self.exchange.status = event.status_code
+            self.chunked = any(name == b"transfer-encoding" for name, _ in event.headers)
+        elif isinstance(event, h11.Data):
+            self.exchange.pieces.append((time, bytes(event.data)))
+        elif isinstance(event, h11.EndOfMessage):
+            self.exchange.complete = True
+            idle = self._parser.our_state is h11.DONE and self._parser.their_state is h11.DONE
+            self.exchange.reusable = idle and self._parser.trailing_data == (b"", False)
+        return not self.exchange.complete and isinstance(
+            event, h11.InformationalResponse | h11.Response | h11.Data
+        )
+
+
 def read_exchange(chunks: Sequence[Chunk]) -> Exchange:
     """Parse recorded bytes of one response.
 
@@ -64,34 +113,10 @@ def read_exchange(chunks: Sequence[Chunk]) -> Exchange:
     h11.RemoteProtocolError
         When they are not HTTP.
     """
-    parser = h11.Connection(h11.CLIENT)
-    # The parser must believe that the request was sent; what it was is of no concern to the answer.
-    parser.send(h11.Request(method="POST", target="/", headers=[("Host", "replica"), ("Content-Length", "0")]))
-    parser.send(h11.EndOfMessage())
-    exchange = Exchange()
+    reader = ExchangeReader()
     for time, data in chunks:
-        parser.receive_data(data)
-        _drain(parser, exchange, time)
-        if exchange.complete:
-            break
-    return exchange
-
-
-def _drain(parser: h11.Connection, exchange: Exchange, time: float) -> None:
-    while True:
-        event = parser.next_event()
-        if event is h11.NEED_DATA or event is h11.PAUSED:
-            return
-        if isinstance(event, h11.Response):
-            exchange.status = event.status_code
-        elif isinstance(event, h11.Data):
-            exchange.pieces.append((time, bytes(event.data)))
-        elif isinstance(event, h11.EndOfMessage):
-            exchange.complete = True
-            exchange.reusable = parser.our_state is h11.DONE and parser.their_state is h11.DONE
-            return
-        elif isinstance(event, h11.ConnectionClosed):
-            return
+        reader.feed(time, data)
+    return reader.exchange
 
 
 def read_tokens(exchange: Exchange) -> Tokens | Failure:
@@ -102,57 +127,75 @@ def read_tokens(exchange: Exchange) -> Tokens | Failure:
     if exchange.status == 0:
         return Failure("connection_lost", "the connection closed before an answer")
     if exchange.status != 200:
-        return _by_status(exchange.status)
-    tokens = Tokens()
-    buffer = b""
-    for time, piece in exchange.pieces:
-        buffer += piece
-        *lines, buffer = buffer.split(b"\n")
-        for line in lines:
-            failure = _take_line(line.rstrip(b"\r"), time, tokens)
-            if failure is not None:
-                return failure
+        return _by_status(exchange.status, b"".join(piece for _, piece in exchange.pieces))
+    tokens, events = Tokens(), 0
+    for time, line in _lines(exchange.pieces):
+        if not line.startswith(b"data:"):
+            continue
+        events += 1
+        failure = _take_event(line[5:].strip(), time, tokens)
+        if failure is not None:
+            return failure
     if not exchange.complete:
         return Failure("connection_lost", "the stream broke off")
-    return tokens
+    return tokens if events else Failure("bad_response", "the answer is not a stream of events")
 
 
-def _take_line(line: bytes, time: float, tokens: Tokens) -> Failure | None:
-    if not line.startswith(b"data:"):
-        return None
-    payload = line[5:].strip()
+def _lines(pieces: Sequence[Chunk]) -> Iterator[Chunk]:
+    """Whole lines, each with the arrival time of its end."""
+    begun: list[bytes] = []
+    for time, piece in pieces:
+        begun.append(piece)
+        if b"\n" in piece:
+            *lines, rest = b"".join(begun).split(b"\n")
+            begun = [rest]
+            yield from ((time, line) for line in lines)
+
+
+def _take_event(payload: bytes, time: float, tokens: Tokens) -> Failure | None:
     if payload == b"[DONE]":
         return None
     try:
         document = json.loads(payload)
-    except ValueError:
+    except (ValueError, RecursionError):
         document = None
     if not isinstance(document, dict):
         return Failure("bad_response", "an event of the stream is not a JSON object")
-    if "error" in document:
+    if document.get("error") is not None:
         return _in_stream(document["error"])
-    return _take_choices(document, time, tokens)
-
-
-def _take_choices(document: dict[str, Any], time: float, tokens: Tokens) -> Failure | None:
-    try:
-        for choice in document["choices"]:
-            ids = choice.get("token_ids") or []
-            if ids:
-                tokens.times[choice["index"]].extend([time] * len(ids))
-                tokens.ids[choice["index"]].extend(ids)
-    except (KeyError, TypeError, AttributeError):
+    choices = document.get("choices")
+    if not isinstance(choices, list) or not all(_take_choice(choice, time, tokens) for choice in choices):
         return Failure("bad_response", "an event of the stream has no choices as /v1/completions gives them")
     return None
 
 
+def _take_choice(choice: object, time: float, tokens: Tokens) -> bool:
+    """Take one sequence's tokens; False when they are not in the shape that vLLM gives them."""
+    if not isinstance(choice, dict):
+        return False
+    index, ids = choice.get("index"), choice.get("token_ids")
+    ids = [] if ids is None else ids
+    if not _is_natural(index) or not isinstance(ids, list) or not all(map(_is_natural, ids)):
+        return False
+    if ids:
+        tokens.times[index].extend([time] * len(ids))
+        tokens.ids[index].extend(ids)
+    return True
+
+
+def _is_natural(value: object) -> TypeGuard[int]:
+    return type(value) is int and value >= 0
+
+
 def _in_stream(error: object) -> Failure:
     code = error.get("code") if isinstance(error, dict) else None
-    return _by_status(code if isinstance(code, int) else 500)
+    return _by_status(code if type(code) is int and 400 <= code < 600 else 500)
 
 
-def _by_status(status: int) -> Failure:
+def _by_status(status: int, body: bytes = b"") -> Failure:
     """Failure of a status; the body is not repeated, since it may hold anything."""
+    if status == 400 and b"data_parallel_rank" in body and b"out of range" in body:
+        return Failure("rank_out_of_range", "the server has fewer data-parallel ranks than declared (400)")
     known: dict[int, tuple[FailureCode, str]] = {
         404: ("model_not_found", "the server does not serve the manifest's model (404)"),
         429: ("overloaded", "the server limits requests (429)"),

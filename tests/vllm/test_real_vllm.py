@@ -1,0 +1,218 @@
+"""The real service against a real vLLM server: four data-parallel, expert-parallel ranks on the CPU.
+
+vLLM's engine, scheduler and API are its own; expert parallelism on the CPU, the sparse all-to-all and the faults
+come from this project's plugin (`scripts/vllm_cpu_ep`). Verdicts are asserted, not times: two cores carry four
+ranks, the service and the client.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from app.cli.stack import Stack
+from app.probe_model.manifest import load_manifest
+from scripts.vllm_server import VllmServer
+
+pytestmark = pytest.mark.vllm
+
+JOB_SECONDS = 400.0
+GPUS, EXPERTS_PER_GPU, TOP_K, HIDDEN = 4, 4, 2, 128
+REQUEST = {
+    "k": 2,
+    "baseline": "low_decile",
+    # Two cores for everything: healthy medians of three differ by up to a factor of two between pairs.
+    "repeats": 3,
+    "alpha": 2.5,
+    "prompt_tokens": 8,
+    # Tokens reach the client in bursts here; over so many of them that averages out.
+    "decode_tokens": 40,
+}
+Job = dict[str, Any]
+Localize = Callable[[Mapping[str, Mapping[str, float]]], Job]
+
+
+@pytest.fixture(scope="module")
+def venv() -> Path:
+    """The environment of `make test-vllm`."""
+    return Path(os.environ["VLLM_VENV"])
+
+
+@pytest.fixture(scope="module")
+def model(venv: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The project's probe model, built and verified where torch is."""
+    folder = tmp_path_factory.mktemp("probe-model") / "model"
+    code = (
+        "import sys; from pathlib import Path; from app.probe_model.build import build;"
+        "from app.probe_model.verify import verify;"
+        f"build({GPUS}, {EXPERTS_PER_GPU}, {TOP_K}, {HIDDEN}, Path(sys.argv[1]), max_num_seqs=16);"
+        "print(verify(Path(sys.argv[1])))"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "HF_HUB_OFFLINE": "1"}
+    subprocess.run([venv / "bin/python", "-c", code, str(folder)], check=True, env=environment, timeout=300)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(venv: Path, model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmServer]:
+    """One server for all tests: it takes more than a minute to start."""
+    running = VllmServer(venv, model, log=tmp_path_factory.mktemp("vllm") / "server.log")
+    running.start()
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Stack]:
+    """API, worker, tick, PostgreSQL and Redis, as `faultsense up` starts them."""
+    with Stack(workers=1, settings={"probe_timeout_s": "20"}) as stack:
+        yield stack
+
+
+@pytest.fixture(scope="module")
+def client(service: Stack) -> Iterator[httpx.Client]:
+    with service.client() as client:
+        yield client
+
+
+def document(server: VllmServer, **changes: Any) -> dict[str, Any]:
+    return {
+        "name": "real-vllm",
+        "gpus": GPUS,
+        "probe_endpoints": [{"url": server.url, "ranks": f"0-{GPUS - 1}", "rank_choice": "header"}],
+        "manifest": load_manifest(server.model).model_dump(mode="json"),
+        "layout": {"dp": GPUS, "all2all": "sparse"},
+        "limits": {"probes_per_second": 100},
+        **changes,
+    }
+
+
+@pytest.fixture(scope="module")
+def replica(client: httpx.Client, server: VllmServer) -> dict[str, Any]:
+    registered = client.post("/replicas", json=document(server))
+    assert registered.status_code == 201, registered.text
+    found: dict[str, Any] = registered.json()
+    return found
+
+
+def finish(client: httpx.Client, job_url: str) -> Job:
+    ends = time.monotonic() + JOB_SECONDS
+    while time.monotonic() < ends:
+        job: Job = client.get(job_url).json()
+        if job["state"] not in {"queued", "running"}:
+            return job
+        time.sleep(0.5)
+    raise AssertionError(f"{job_url} did not end within {JOB_SECONDS} s")
+
+
+@pytest.fixture
+def localize(
+    client: httpx.Client, server: VllmServer, replica: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> Iterator[Localize]:
+    """Inject faults, run a job over HTTP, print what it measured, lift the faults."""
+
+    def run(faults: Mapping[str, Mapping[str, float]]) -> Job:
+        server.set_faults(faults)
+        accepted = client.post(replica["links"]["localize"], json=REQUEST)
+        assert accepted.status_code == 202, accepted.text
+        job = finish(client, accepted.headers["Location"])
+        with capsys.disabled():
+            print(f"\n{dict(faults) or 'healthy'}: {describe(client, job)}")  # noqa: T201
+        return job
+
+    yield run
+    server.set_faults({})
+
+
+def describe(client: httpx.Client, job: Job) -> str:
+    """The verdict and the cover probes' TBT: lowest and median repeat."""
+    if job["verdict"] is None:
+        return f"{job['state']}: {job['error']}"
+    by_pair: dict[str, list[float]] = {}
+    for probe in client.get(job["links"]["probes"], params={"limit": 500}).json()["items"]:
+        if probe["phase"] == 1 and probe["tbt_ms"] is not None:
+            by_pair.setdefault("-".join(map(str, probe["members"])), []).append(probe["tbt_ms"])
+    table = ", ".join(f"{pair} {min(t):.1f}/{statistics.median(t):.1f}" for pair, t in sorted(by_pair.items()))
+    return f"{job['verdict']['summary']}\n  TBT ms, lowest/median of {REQUEST['repeats']}: {table}"
+
+
+def names(job: Job) -> list[str]:
+    assert job["state"] == "succeeded", job["error"]
+    return [f"{s['kind']}:{'-'.join(map(str, s['members']))}" for s in job["verdict"]["suspects"]]
+
+
+def test_healthy_is_healthy(localize: Localize) -> None:
+    job = localize({})
+    assert job["verdict"]["outcome"] == "healthy", job["verdict"]
+
+
+@pytest.mark.parametrize("path", ["path:1-3"])
+def test_finds_a_slow_path(localize: Localize, path: str) -> None:
+    assert names(localize({path: {"ms": 50}})) == [path]
+
+
+def test_finds_a_path_that_is_slow_one_way(localize: Localize) -> None:
+    assert names(localize({"path:1>3": {"ms": 50}})) == ["path:1-3"]
+
+
+def test_finds_a_slow_gpu(localize: Localize) -> None:
+    # Only work beyond the dummy token that an idle, parked rank repeats on its own GPU.
+    assert names(localize({"gpu:2": {"ms": 200, "above_rows": TOP_K}})) == ["gpu:2"]
+
+
+def test_healthy_again_is_healthy(localize: Localize) -> None:
+    job = localize({})
+    assert job["verdict"]["outcome"] == "healthy", job["verdict"]
+    assert job["settings"]["k"] == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [("model", "model_mismatch"), ("ranks", "too_few_ranks"), ("manifest", "logprobs_differ")],
+)
+def test_another_model_or_fewer_ranks_are_refused(
+    client: httpx.Client, server: VllmServer, change: str, code: str
+) -> None:
+    wrong = document(server, name=f"wrong {change}")
+    manifest = wrong["manifest"]
+    if change == "model":
+        manifest["model"] = "another"
+    elif change == "manifest":
+        for entries in manifest["logprobs"].values():
+            for entry in entries:
+                entry["logprob"] -= 1.0
+    else:
+        from app.probe_model.synthetic import synthetic_manifest
+
+        wrong["gpus"] = 8
+        wrong["layout"] = {"all2all": "sparse"}
+        wrong["probe_endpoints"][0]["ranks"] = "0-7"
+        wrong["manifest"] = synthetic_manifest(8, model=manifest["model"]).model_dump(mode="json")
+    registered = client.post("/replicas", json=wrong)
+    assert registered.status_code == 201, registered.text
+    accepted = client.post(registered.json()["links"]["localize"], json=REQUEST)
+    job = finish(client, accepted.headers["Location"])
+    assert (job["state"], job["error"]["code"]) == ("failed", code), job["error"]
+
+
+def test_a_stopped_rank_is_a_hang_with_its_set(
+    client: httpx.Client, server: VllmServer, replica: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Last: a rank that stays silent for longer than a probe may take freezes the whole engine."""
+    server.set_faults({"gpu:2": {"ms": 60_000, "above_rows": 0}})
+    accepted = client.post(replica["links"]["localize"], json=REQUEST)
+    job = finish(client, accepted.headers["Location"])
+    with capsys.disabled():
+        print(f"\nGPU 2 silent: {job['verdict']['summary'] if job['verdict'] else job['error']}")  # noqa: T201
+    assert job["verdict"]["outcome"] == "inconclusive"
+    assert [reason["code"] for reason in job["verdict"]["reasons"]] == ["engine_hung"]
