@@ -63,7 +63,7 @@ def serve(
         log_level=get_settings().log_level.lower(),
         access_log=False,
         server_header=False,
-        # Longer than clients keep idle connections: a request must not meet a connection that is just being closed.
+        # Longer than clients keep idle connections, so that no request meets one that is being closed.
         timeout_keep_alive=75,
         timeout_graceful_shutdown=10,
     )

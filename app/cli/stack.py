@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -11,7 +12,7 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import httpx
 
@@ -118,27 +119,26 @@ class Stack:
         return self.logs / f"{name}.log"
 
     def _make_environment(self) -> dict[str, str]:
+        """The caller's environment, with our servers; what the caller set beyond those is kept."""
+        chosen = {
+            "replica_networks": json.dumps(LOOPBACK_NETWORKS),
+            "log_level": "WARNING",
+            "secret_keys": json.dumps([self._secret_key()]),
+        }
+        own = {"database_url": self.services.database_url, "redis_url": self.services.redis_url, **self._extra}
+        return {**_as_environment(chosen), **os.environ, **_as_environment(own)}
+
+    def _secret_key(self) -> str:
+        """Kept beside kept data: what one run encrypts, the next one must read."""
         from app.kit.secrets import generate_key
 
-        own: dict[str, Any] = {
-            "database_url": self.services.database_url,
-            "redis_url": self.services.redis_url,
-            "secret_keys": f'["{self._secret_key(generate_key)}"]',
-            "replica_networks": "[" + ",".join(f'"{network}"' for network in LOOPBACK_NETWORKS) + "]",
-            "log_level": "WARNING",
-            **self._extra,
-        }
-        return {**os.environ, **{f"FAULTSENSE_{name.upper()}": str(value) for name, value in own.items()}}
-
-    def _secret_key(self, generate: Any) -> str:
-        """Kept beside kept data: what one run encrypts, the next one must read."""
         if self._data is None:
-            return str(generate())
+            return generate_key()
         path = self._data / "secret-key"
         if not path.exists():
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(descriptor, "w") as file:
-                file.write(generate())
+                file.write(generate_key())
         return path.read_text(encoding="ascii").strip()
 
     def _prepare(self, url: str) -> None:
@@ -210,6 +210,10 @@ class Stack:
         ends = time.monotonic() + STOP_S
         for process in self._processes.values():
             _await_end(process, max(0.1, ends - time.monotonic()))
+
+
+def _as_environment(settings: dict[str, str]) -> dict[str, str]:
+    return {f"FAULTSENSE_{name.upper()}": value for name, value in settings.items()}
 
 
 def _await_end(process: subprocess.Popen[bytes], seconds: float) -> None:

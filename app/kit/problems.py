@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 MEDIA_TYPE = "application/problem+json"
 MAX_ERRORS = 20
@@ -133,9 +134,11 @@ def install(app: FastAPI) -> None:
         return Problem(422, "invalid_request", detail, errors=errors).response()
 
     @app.exception_handler(HTTPException)
-    def _http(_: Request, error: HTTPException) -> JSONResponse:
+    def _http(request: Request, error: HTTPException) -> JSONResponse:
         codes = {404: "not_found", 405: "method_not_allowed", 400: "bad_request"}
         headers = dict(error.headers or {})
+        if error.status_code == 405:
+            headers["Allow"] = ", ".join(_allowed(request))
         return Problem(
             error.status_code, codes.get(error.status_code, "http_error"), str(error.detail), headers=headers
         ).response()
@@ -152,6 +155,14 @@ def install(app: FastAPI) -> None:
     def _unexpected(request: Request, error: Exception) -> JSONResponse:
         logger.exception("unexpected error on %s %s", request.method, request.url.path, exc_info=error)
         return Problem(500, "internal_error", "this is a bug of the service; its log has the details").response()
+
+
+def _allowed(request: Request) -> list[str]:
+    """Methods that some route takes at this path; the router itself names those of the first route only."""
+    methods = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+    scopes = {method: {**request.scope, "method": method} for method in methods}
+    routes = request.app.routes
+    return [m for m, scope in scopes.items() if any(r.matches(scope)[0] is Match.FULL for r in routes)]
 
 
 def _field_error(item: dict[str, Any]) -> FieldError:

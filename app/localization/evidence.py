@@ -175,21 +175,21 @@ class Evidence:
             for members in self.slow_probes.values()
             if rank in members and self._clean_but_for(rank, members)
         ]
-        return _hitting_set([o for o in others if o], limit)
+        return hitting_set([o for o in others if o], limit)
 
     def _clean_but_for(self, rank: int, members: tuple[int, ...]) -> bool:
         rest = [m for m in members if m != rank]
         return bool(self.healthy_gpus[rest].all() and self.healthy_paths[np.ix_(rest, rest)].all())
 
 
-def _hitting_set(sets: list[tuple[int, ...]], limit: int) -> tuple[int, ...] | None:
+def hitting_set(sets: list[tuple[int, ...]], limit: int) -> tuple[int, ...] | None:
     """A set of at most ``limit`` elements that meets every one of ``sets``; the lowest found first."""
     if not sets:
         return ()
     if limit == 0:
         return None
     for element in sets[0]:
-        rest = _hitting_set([s for s in sets if element not in s], limit - 1)
+        rest = hitting_set([s for s in sets if element not in s], limit - 1)
         if rest is not None:
             return (element, *rest)
     return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Generator, Iterable
+from statistics import median
 from typing import TypeVar
 
 from app.localization.probes import Phase, Probe, hop_class
@@ -92,6 +93,13 @@ class Ledger:
             pooled = [value for values in by_class.values() for value in values]
             found = dict.fromkeys(by_class, baseline_ms(pooled, self.settings.baseline, self.settings.alpha))
         self.baselines.update(dict.fromkeys(by_class, max(found.values())) | found)
+
+    def use_medians(self, probes: Iterable[Probe]) -> None:
+        """Take the median of each hop class as its reference after all."""
+        by_class: dict[str, list[float]] = defaultdict(list)
+        for probe in probes:
+            by_class[self.class_of(probe.members)].append(self.value(probe.number).value_ms)
+        self.baselines.update({name: median(values) for name, values in by_class.items()})
 
     def class_of(self, members: tuple[int, ...]) -> str:
         """Hop class by which a probe is compared."""

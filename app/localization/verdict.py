@@ -13,6 +13,9 @@ from app.localization.evidence import Finding
 from app.localization.probes import Probe
 from app.localization.strategies.base import Note, Strategy
 
+# More slow paths than this, with nothing known of where the GPUs sit, are rather the longer kind of path.
+MAX_PATHS_WITHOUT_TOPOLOGY = 8
+
 Outcome = Literal["localized", "healthy", "uniform_slowdown", "inconclusive"]
 
 
@@ -111,6 +114,9 @@ def conclude(strategy: Strategy, *, interrupted: Note | None, complete: bool, se
     """
     notes = [*strategy.notes, *([interrupted] if interrupted else [])]
     suspects = [_suspect(strategy, f) for _, f in sorted(strategy.evidence.findings.items())]
+    if strategy.settings.hosts is None and sum(s.kind == "path" for s in suspects) > MAX_PATHS_WITHOUT_TOPOLOGY:
+        notes.append(_needs_topology(suspects))
+        suspects = [s for s in suspects if s.kind == "gpu"]
     baseline = _main_baseline(strategy)
     uniform = None if suspects or not complete else _uniform(strategy, baseline)
     if uniform:
@@ -164,6 +170,15 @@ def _uniform(strategy: Strategy, baseline: float | None) -> Note | None:
         f"all probes alike take {baseline / history:.2f}x the time of the last healthy job"
         f" ({baseline:.2f} ms against {history:.2f} ms): look at load, software or clocks, not at one part",
         open=False,
+    )
+
+
+def _needs_topology(suspects: list[Suspect]) -> Note:
+    paths = [s.name for s in suspects if s.kind == "path"]
+    return Note(
+        "topology_needed",
+        f"{len(paths)} paths read slow ({', '.join(paths[:4])} ...), more than faults explain: without a topology"
+        " the longer kind of path cannot be told from a slow one; upload it and ask again",
     )
 
 

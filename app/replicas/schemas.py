@@ -142,6 +142,8 @@ class ReplicaIn(_Strict):
     @classmethod
     def _readable_ca(cls, value: str | None) -> str | None:
         if value is not None:
+            if "\0" in value:  # OpenSSL reads up to it, PostgreSQL cannot store it
+                raise ValueError("must not hold a NUL character")
             try:
                 tls_context(value)
             except GuardError as error:

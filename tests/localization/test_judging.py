@@ -106,7 +106,8 @@ def test_one_way_faults_affect_one_direction() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "gpu:5", "gpu:*2", "path:3-3*2", "path:3-17", "path:3-17!hang", "gpu:5*0", "gpu:5+0ms", "gpu:-1*2", "nic:a*2",
+        "gpu:5", "gpu:*2", "path:3-3*2", "path:3-17", "path:3-17!hang", "gpu:5*0", "gpu:5+0ms", "gpu:-1*2",
+        "nic:a*2",
         "gpu:5*1e9", "gpu:5*nan", "gpu:64*2", "gpu:٥*2", "gpu:5*2 gpu:6*2", "",
     ],
 )  # fmt: skip

@@ -185,3 +185,32 @@ def test_hop_classes_are_compared_with_their_own_kind() -> None:
     for k in (2, 4):
         run = drive(Settings(gpus=16, k=k, repeats=1, hosts=hosts, baseline="low_decile"), latency)
         assert run.verdict.names == ["path:1-2"], k
+
+
+@pytest.mark.parametrize(("n", "k", "per_host"), [(16, 4, 8), (16, 8, 8), (16, 8, 4), (32, 4, 8)])
+@pytest.mark.parametrize("fault", [None, "gpu:5", "path:1-14"])
+def test_without_a_topology_no_path_is_accused_for_its_length(
+    n: int, k: int, per_host: int, fault: str | None
+) -> None:
+    """Seen on the emulator: few probes stay inside a host, they set the low baseline, and the rest looked slow."""
+    slow = binary(*([fault] if fault else []), slowdown=4.0, healthy_ms=1.0)
+
+    def latency(probe) -> float:
+        inside = len({rank // per_host for rank in probe.members}) == 1
+        return (4.5 if inside else 6.0) * slow(probe)
+
+    run = drive(Settings(gpus=n, k=k, repeats=1, baseline="low_decile"), latency)
+    if (n, k, per_host, fault) == (16, 8, 8, "path:1-14"):
+        # One fast probe in six: two slow GPUs would look the same. No answer, and it says what is needed.
+        assert (run.verdict.outcome, run.codes) == ("inconclusive", {"topology_needed"})
+    else:
+        assert run.verdict.names == ([fault] if fault else []), run.verdict
+
+
+def test_many_slow_paths_without_a_topology_are_not_accused() -> None:
+    def latency(probe) -> float:
+        return 60.0 if len({rank // 3 for rank in probe.members}) < len(probe.members) else 20.0
+
+    blind = drive(Settings(gpus=12, k=2, repeats=1), latency)
+    assert (blind.verdict.outcome, blind.codes) == ("inconclusive", {"topology_needed"})
+    assert not blind.verdict.suspects

@@ -257,7 +257,7 @@ def test_a_failed_warm_up_names_its_rank_and_is_taken_up_again():
     assert measured.type == "measured"
 
 
-DEADLINE = {"probe_timeout_s": 0.3}
+DEADLINE = {"probe_timeout_s": 0.5}
 
 
 def hung(*ranks, once=False):
@@ -277,7 +277,7 @@ def hung(*ranks, once=False):
 def test_a_probe_without_an_answer_is_censored_and_another_rank_tells_that_the_engine_lives():
     late, server = on_server(park_then(hung(1)), probe(0, 1), gpus=4, signal="ttft", access=DEADLINE)
     assert (late.type, late.data["engine_alive"], late.data["in_flight"]) == ("timed_out", True, [0, 1])
-    assert 300 <= late.data["waited_ms"] <= late.data["wall_ms"]
+    assert 500 <= late.data["waited_ms"] <= late.data["wall_ms"]
     assert server.received[-1].rank == 2
     assert is_parking(server.received[-1])
     assert load_log(dump_log([late])) == [late]
@@ -304,13 +304,13 @@ def test_when_nobody_answers_the_engine_is_not_alive():
 def test_the_waited_time_is_the_probe_s_own():
     async def answer(received, writer):
         if is_parking(received):
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.05)
             await echo(received, writer)
         else:
             await silent(received, writer)
 
-    late, _ = on_server(answer, probe(0, 1), gpus=5, signal="ttft", access={"probe_timeout_s": 2.0})
-    assert late.data["wall_ms"] - late.data["waited_ms"] >= 500  # five ranks were warmed up before
+    late, _ = on_server(answer, probe(0, 1), gpus=5, signal="ttft", access=DEADLINE)
+    assert late.data["wall_ms"] - late.data["waited_ms"] >= 250  # five ranks were warmed up before
 
 
 @pytest.mark.parametrize("rank", [0, 2, 3])

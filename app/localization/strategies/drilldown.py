@@ -7,7 +7,8 @@ masked; an accusation needs a second slow probe with other padding.
 
 from __future__ import annotations
 
-from itertools import combinations
+import numpy as np
+from numpy.typing import NDArray
 
 from app.localization.components import Component, gpu, path
 from app.localization.evidence import Evidence, Finding
@@ -22,6 +23,7 @@ ACCUSE_AFTER = 2
 # probe cleared looks like a star of slow paths.
 STAR = 2
 REFERENCES = 3
+REFERENCE_DRAWS = 64
 
 
 class Drilldown:
@@ -198,20 +200,34 @@ class Drilldown:
         return True
 
     def _healthy_sets(self, ranks: tuple[int, ...], wanted: str) -> list[tuple[int, ...]]:
-        """Up to three sets of known healthy GPUs and paths in the hop class that is wanted."""
+        """Up to three sets of known healthy GPUs and paths in the hop class that is wanted.
+
+        Drawn at random, from (seed, probe number): the lowest ranks would all sit in one host, which without a
+        topology would make them a reference for nothing but themselves.
+        """
+        rng = np.random.default_rng((self.settings.seed, len(self.ledger.probes)))
         found: list[tuple[int, ...]] = []
-        for start in self.evidence.healthy_gpus.nonzero()[0]:
-            pads = self.evidence.pads((int(start),), len(ranks) - 1)
-            members = tuple(sorted((int(start), *pads)))
-            fits = len(members) == len(ranks) and self.ledger.class_of(members) == wanted
-            if fits and members not in found and self._all_healthy(members):
+        for _ in range(REFERENCE_DRAWS):
+            members = self._healthy_clique(rng.permutation(self.settings.gpus), ranks, wanted)
+            if len(members) == len(ranks) and self.ledger.class_of(members) == wanted and members not in found:
                 found.append(members)
             if len(found) == REFERENCES:
                 break
         return found
 
-    def _all_healthy(self, members: tuple[int, ...]) -> bool:
-        return all(self.evidence.healthy_paths[u, v] for u, v in combinations(members, 2))
+    def _healthy_clique(self, order: NDArray[np.intp], ranks: tuple[int, ...], wanted: str) -> tuple[int, ...]:
+        """Healthy GPUs in a given order, each with a healthy path to all before it; of one host if so wanted."""
+        hosts = self.settings.hosts
+        chosen: list[int] = []
+        for rank in map(int, order):
+            if len(chosen) == len(ranks):
+                break
+            elsewhere = hosts is not None and chosen and hosts[rank] != hosts[chosen[0]]
+            if elsewhere and wanted.endswith("same_host"):
+                continue
+            if self.evidence.healthy_gpus[rank] and self.evidence.healthy_paths[rank, chosen].all():
+                chosen.append(rank)
+        return tuple(sorted(chosen))
 
     def _account_for(self, suspicious: list[Probe]) -> Steps[None]:
         """Every suspicious probe must be explained by a finding; what is not is measured once more."""

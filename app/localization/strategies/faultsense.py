@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from app.localization.cover import greedy_cover, survive, vertex_cover
+from app.localization.evidence import hitting_set
 from app.localization.ledger import Steps
 from app.localization.probes import Probe
 from app.localization.settings import Settings
@@ -23,6 +24,10 @@ SMALL_HOP_CLASS = Note(
     " which is less sensitive",
     open=False,
 )
+# A replica of so few GPUs sits in one host, as a rule.
+ONE_HOST = 8
+# So many slow GPUs may be behind a sweep in which most probes are slow.
+FEW_GPUS = 3
 # With four probes or more side by side, two GPUs cannot sit in all of them.
 SMALL_REPLICA = 4
 
@@ -54,6 +59,8 @@ class FaultSense(Strategy):
         probes = [self.ledger.open(members, 1, "cover") for members in self.cover()]
         yield from self.ledger.sweep(probes)
         self.ledger.set_baselines(probes)
+        if self._most_are_slow_without_a_cause(probes):
+            self.ledger.use_medians(probes)
         self._note_limits()
         if len(probes) == 1:
             self.notes.append(_nothing_to_compare(self.settings))
@@ -63,6 +70,23 @@ class FaultSense(Strategy):
             self.notes.append(EVERY_PROBE_SLOW)
             return
         yield from self.drilldown.run(suspicious)
+
+    def _most_are_slow_without_a_cause(self, probes: list[Probe]) -> bool:
+        """Whether most probes are above the threshold, and no few slow GPUs could be why.
+
+        Then the low baseline is the odd one. Without a topology, the few probes that stay inside a host are
+        faster than all that do not, and every path between hosts would look slow.
+        """
+        if self.settings.hosts is not None or self.settings.gpus <= ONE_HOST:
+            return False
+        slow = [p.members for p in probes if self.ledger.is_slow(p)]
+        if 2 * len(slow) <= len(probes):
+            return False
+        cleared = {rank for p in probes if not self.ledger.is_slow(p) for rank in p.members}
+        suspects = [tuple(rank for rank in members if rank not in cleared) for members in slow]
+        by_gpus = [ranks for ranks in suspects if ranks]
+        few_paths = len(suspects) - len(by_gpus) <= len(probes) // 5
+        return not (few_paths and hitting_set(by_gpus, FEW_GPUS) is not None)
 
     def _note_limits(self) -> None:
         """What this job cannot see, whatever it measures."""
