@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import combinations
 
+import numpy as np
 import pytest
 
 from app.localization.settings import Settings
@@ -205,6 +206,21 @@ def test_without_a_topology_no_path_is_accused_for_its_length(
         assert (run.verdict.outcome, run.codes) == ("inconclusive", {"topology_needed"})
     else:
         assert run.verdict.names == ([fault] if fault else []), run.verdict
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_probes_of_mixed_paths_do_not_accuse_without_a_topology(seed: int) -> None:
+    """As on the emulator: a probe's time grows with the paths between hosts at its busiest GPU, 1.33x at most."""
+    rng = np.random.default_rng(seed)
+    faults = binary("gpu:5", slowdown=2.0, healthy_ms=1.0)
+
+    def latency(probe) -> float:
+        away = max(sum(a // 8 != b // 8 for b in probe.members) for a in probe.members)
+        slow_path = 40.0 if {1, 14}.issubset(probe.members) else 0.0
+        return ((4.5 + 0.5 * away) * faults(probe) + slow_path) * float(np.exp(0.01 * rng.standard_normal()))
+
+    run = drive(Settings(gpus=16, k=4, repeats=3, baseline="low_decile"), latency)
+    assert run.verdict.names == ["gpu:5", "path:1-14"], run.verdict
 
 
 def test_many_slow_paths_without_a_topology_are_not_accused() -> None:

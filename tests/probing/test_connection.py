@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import socket
+from statistics import median
 
 import pytest
 
@@ -16,7 +17,7 @@ from app.probing.requests import prepare
 from app.probing.stream import Tokens, read_tokens
 from tests.outbound.servers import FakeServer, Hangup, always, answer_names, closed_port, full_port, silent, whole
 
-from .support import BOUND_S, STREAM_HEAD, access_to, echo, event, stream, token
+from .support import BOUND_S, STREAM_END, STREAM_HEAD, access_to, echo, event, stream, token
 
 BODY = {"prompt": [[7]], "max_tokens": 1}
 
@@ -184,6 +185,37 @@ def test_a_broken_answer_is_a_typed_failure_and_the_next_one_is_read(answer, cod
     failure, then = on_server(reply, conversation)
     assert failure.code == code
     assert then.ids == {0: [7]}
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_QUICKACK"), reason="only Linux lets a client acknowledge at once")
+def test_a_server_that_waits_for_acknowledgements_is_not_kept_waiting():
+    """Without TCP_NODELAY a server's second small write leaves when the first one is acknowledged."""
+
+    async def answer(_, writer):
+        writer.write(STREAM_HEAD + token(0, [7]))
+        writer.write(token(0, [7]))
+        writer.write(STREAM_END)
+
+    async def conversation(opened, request, server):
+        medians = []
+        for nodelay in (1, 0):
+
+            async def set_and_answer(received, writer, nodelay=nodelay):
+                writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, nodelay)
+                await answer(received, writer)
+
+            server.answer = set_and_answer
+            spreads = []
+            for _ in range(15):
+                await opened.open()
+                await opened.send(request)
+                times = read_tokens(opened.answer()).times[0]
+                spreads.append(1000 * (times[-1] - times[0]))
+            medians.append(median(spreads))
+        return medians
+
+    nodelay_ms, nagle_ms = on_server(silent, conversation)
+    assert nagle_ms < nodelay_ms + 20
 
 
 @pytest.mark.parametrize("head", [STREAM_HEAD, b"HTTP/1.1 200 OK\r\ncontent-length: 99999999999\r\n\r\n"])

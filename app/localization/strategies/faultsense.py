@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from app.localization.cover import greedy_cover, survive, vertex_cover
-from app.localization.evidence import hitting_set
+from app.localization.evidence import Evidence, hitting_set
 from app.localization.ledger import Steps
 from app.localization.probes import Probe
 from app.localization.settings import Settings
@@ -38,6 +39,7 @@ class FaultSense(Strategy):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.drilldown = Drilldown(settings, self.ledger, self.evidence, self.notes)
+        self._limits: tuple[Note, ...] = ()
 
     def cover(self) -> tuple[tuple[int, ...], ...]:
         """Greedy cover of GPUs and paths, or of GPUs alone where paths cannot be told apart.
@@ -65,11 +67,45 @@ class FaultSense(Strategy):
         if len(probes) == 1:
             self.notes.append(_nothing_to_compare(self.settings))
             return
+        yield from self._drill(probes)
+        if self._accused_like_the_rest(probes):
+            self._start_over(probes)
+            yield from self._drill(probes)
+
+    def _drill(self, probes: list[Probe]) -> Steps[None]:
         suspicious = self._take_in(probes)
         if len(suspicious) == len(probes):
             self.notes.append(EVERY_PROBE_SLOW)
             return
         yield from self.drilldown.run(suspicious)
+
+    def _unexplained(self, probes: list[Probe]) -> list[Probe]:
+        """Cover probes with nothing accused and nothing open in them, less those that were slow only once."""
+        return [
+            p
+            for p in probes
+            if not (self.evidence.explains(p.members) or self.evidence.open_in(p.members))
+            and (p.number in self.evidence.slow_probes or not self.ledger.is_slow(p))
+        ]
+
+    def _accused_like_the_rest(self, probes: list[Probe]) -> bool:
+        """Whether something is accused though its probes take hardly longer than those without any finding.
+
+        Then healthy probes differ among themselves by about alpha, and the low baseline belongs to the fastest
+        kind: hop classes that nobody told us of.
+        """
+        rest = sorted(self.ledger.slowdown(p.number) for p in self._unexplained(probes))
+        accused = [self.ledger.slowdown(number) for f in self.evidence.findings.values() for number in f.tests]
+        if not rest or not accused:
+            return False
+        return min(accused) <= math.sqrt(self.settings.alpha) * rest[int(0.9 * (len(rest) - 1))]
+
+    def _start_over(self, probes: list[Probe]) -> None:
+        """Judge the same sweep again, by the median of what contains no finding."""
+        self.ledger.use_medians(self._unexplained(probes))
+        self.evidence = Evidence(self.settings)
+        self.notes = [note for note in self.notes if note in self._limits]
+        self.drilldown = Drilldown(self.settings, self.ledger, self.evidence, self.notes)
 
     def _most_are_slow_without_a_cause(self, probes: list[Probe]) -> bool:
         """Whether most probes are above the threshold, and no few slow GPUs could be why.
@@ -96,6 +132,7 @@ class FaultSense(Strategy):
             self.notes.append(SMALL_HOP_CLASS)
         if self._faults_to_survive == 1:
             self.notes.append(_two_could_hide(self.settings))
+        self._limits = tuple(self.notes)
 
     def planned(self) -> int:
         """The whole cover with its repeats, and what the drill-down still expects."""

@@ -1,0 +1,152 @@
+"""plan, simulate, replay, openapi: no service needed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.support import ROOT, log_lines, refused, run
+
+
+def test_version_and_help() -> None:
+    assert run("--version").out.startswith("faultsense ")
+    listed = run("--help").out
+    for command in ("up", "serve", "worker", "demo", "emulate", "plan", "simulate", "replay", "localize", "jobs"):
+        assert f" {command} " in listed
+
+
+def test_plan_cover_contract() -> None:
+    result = run("plan", "cover", "--n", 300, "--k", 8, "--json")
+    assert result.status == 0
+    assert result.err == ""
+    document = result.document
+    seconds = document.pop("seconds")
+    assert isinstance(seconds, float)
+    assert document == {
+        "n": 300,
+        "k": 8,
+        "probes": 1951,
+        "lower_bound": 1613,
+        "ratio": round(1951 / 1613, 4),
+        "pairwise": 44850,
+    }
+
+
+def test_plan_cover_in_words() -> None:
+    words = run("plan", "cover", "--n", 8, "--k", 4).out
+    assert words.startswith("6 probes of 4 cover 8 GPUs and 28 paths")
+    assert "lower bound (Schonheim) 6, ratio 1.0" in words
+
+
+SIMULATE = ("simulate", "--n", 16, "--k", 4, "--trials", 20)
+
+
+@pytest.mark.parametrize("kind", ["gpu", "path", "mixed"])
+def test_simulate_contract(kind: str) -> None:
+    result = run(*SIMULATE, "--strategy", "faultsense", "--faults", 1, "--kind", kind, "--noise", 0, "--json")
+    assert result.status == 0
+    document = result.document
+    assert list(document) == ["exact_rate", "false_suspects_per_trial", "missed_per_trial", "probes", "pairwise"]
+    assert list(document["probes"]) == ["phase1", "phase2", "total_mean", "total_p95"]
+    assert (document["exact_rate"], document["false_suspects_per_trial"], document["missed_per_trial"]) == (1, 0, 0)
+    assert document["pairwise"] == 120
+    assert document["probes"]["total_mean"] < 120
+
+
+def test_simulate_comes_from_its_seed_alone() -> None:
+    noisy = (*SIMULATE, "--faults", 2, "--noise", 0.3, "--json")
+    first, again, other = (run(*noisy, "--seed", seed).document for seed in (1, 1, 2))
+    assert first == again
+    assert first != other
+
+
+def test_simulate_in_words_and_by_pairs() -> None:
+    words = run(*SIMULATE, "--strategy", "pairwise").out
+    assert "exact in 100.0 % of 20 trials (1 mixed fault(s), seed 1)" in words
+    assert "120 to cover" in words
+
+
+def test_replay_of_a_log_is_identical(tmp_path: Path) -> None:
+    path = tmp_path / "job.jsonl"
+    path.write_text("\n".join(log_lines()) + "\n")
+    result = run("replay", path, "--json")
+    assert result.status == 0
+    assert list(result.document) == ["identical", "verdict"]
+    assert result.document["identical"] is True
+    assert [s["members"] for s in result.document["verdict"]["suspects"]] == [[3]]
+    assert run("replay", path).out == f"identical: {result.document['verdict']['summary']}\n"
+
+
+def test_replay_names_the_first_divergence(tmp_path: Path) -> None:
+    lines = log_lines()
+    event = json.loads(lines[2])
+    event["members"] = sorted({(rank + 1) % 8 for rank in event["members"]})
+    path = tmp_path / "job.jsonl"
+    path.write_text("\n".join([*lines[:2], json.dumps(event), *lines[3:]]))
+    result = run("replay", path, "--json")
+    assert result.status == 1
+    assert result.document["identical"] is False
+    assert result.document["divergence"]["seq"] == 2
+    assert result.document["divergence"]["logged"]["members"] == event["members"]
+    words = run("replay", path)
+    assert words.status == 1
+    assert words.out.startswith('diverges: {"seq": 2')
+
+
+def test_replay_of_a_log_that_ends_early_diverges(tmp_path: Path) -> None:
+    path = tmp_path / "job.jsonl"
+    path.write_text("\n".join(log_lines()[:3]))
+    result = run("replay", path, "--json")
+    assert result.status == 1
+    assert result.document["divergence"]["logged"] == "end of log"
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "No such file"),
+        (b"", "the log is empty"),
+        (b"\n \n", "the log is empty"),
+        (b"\x89PNG\r\n\x1a\n\x00\xff", "decode"),
+        ("\n".join(log_lines()).encode()[:-40], "not JSON"),
+        ("\n".join(log_lines()[1:]).encode(), "sequence number 1 where 0 is due"),
+        (log_lines()[0].replace('"gpus": 8', '"gpus": 1').encode(), "gpus"),
+        (log_lines()[0].replace('"k": 4', '"k": "4"').encode(), "k"),
+        (b'{"seq": 0, "type": "settings"}', "gpus"),
+        (b"[" * 100_000, "recursion"),
+        (b"7", "not a JSON object"),
+    ],
+    ids=["missing", "empty", "blank", "binary", "truncated", "headless", "small", "typed", "bare", "deep", "number"],
+)
+def test_replay_refuses_what_is_no_log(tmp_path: Path, content: bytes | None, words: str) -> None:
+    path = tmp_path / "job.jsonl"
+    if content is not None:
+        path.write_bytes(content)
+    refused(run("replay", path), words)
+    refused(run("replay", path, "--json"), words)
+
+
+def test_openapi_is_checked_in() -> None:
+    assert run("openapi", "--out", ROOT / "openapi/openapi.json", "--check").status == 0
+
+
+def test_openapi_check_fails_on_a_difference(tmp_path: Path) -> None:
+    path = tmp_path / "openapi.json"
+    missing = run("openapi", "--out", path, "--check")
+    assert missing.status == 1
+    assert "make openapi" in missing.err
+    assert not path.exists()
+    assert run("openapi", "--out", path).status == 0
+    assert run("openapi", "--out", path, "--check").status == 0
+    assert path.read_text() == run("openapi").out
+    path.write_text(path.read_text().replace("localize", "localise"))
+    assert run("openapi", "--out", path, "--check").status == 1
+    assert "localise" in path.read_text(), "a check must not repair what it checks"
+
+
+def test_openapi_refuses_files_it_cannot_use(tmp_path: Path) -> None:
+    refused(run("openapi", "--check"), "--out")
+    refused(run("openapi", "--out", tmp_path), "Is a directory")
+    refused(run("openapi", "--out", tmp_path / "no/where.json"), "No such file")
