@@ -63,12 +63,10 @@ def overhead() -> Result:
     latency = {"fixed_ms": 4.0, "compute_ms": 0.0, "path_ms": {"same_host": 0.0, "cross_host": 0.0}}
     # A cover of 20 probes, ten times: 200 measurements. A prefill step and three decode steps are one probe.
     request = {"k": 4, "repeats": 10, "prompt_tokens": 1, "decode_tokens": 4, "signal": "ttft", "alpha": 100}
-    jobs = []
     with EmulatedReplica(gpus=16, noise_sigma=0.0, **latency) as replica, Stack(workers=1) as stack:
-        with stack.client() as client:
-            registered = client.post("/replicas", json=_document(replica)).json()
-            for _ in range(5):
-                jobs.append(_job_cost(client, registered, request))
+        client = stack.client()
+        registered = client.post("/replicas", json=_document(replica)).json()
+        jobs = [_job_cost(client, registered, request) for _ in range(5)]
     return {
         "wall_over_probes": round(statistics.median(job["ratio"] for job in jobs), 4),
         "target": 1.10,
@@ -115,7 +113,8 @@ class Server(asyncio.Protocol):
         self.data += data
         head, found, body = self.data.partition(b"\\r\\n\\r\\n")
         if not found: return
-        length = next(int(l.split(b":")[1]) for l in head.lower().split(b"\\r\\n") if l.startswith(b"content-length"))
+        lines = head.lower().split(b"\\r\\n")
+        length = next(int(line.split(b":")[1]) for line in lines if line.startswith(b"content-length"))
         if len(body) < length: return
         arrivals.append(time.perf_counter()); self.data = b""
         self.transport.write(ANSWER)

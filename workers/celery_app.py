@@ -32,6 +32,7 @@ def make_celery() -> Celery:
     settings = get_settings()
     celery = Celery("faultsense", broker=settings.redis_url.get_secret_value(), include=["workers.tasks"])
     celery.conf.update(
+        broker_transport="workers.transport:Transport",
         task_acks_late=True,
         task_reject_on_worker_lost=True,
         task_ignore_result=True,

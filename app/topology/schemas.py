@@ -25,7 +25,9 @@ class GpuPlace(BaseModel):
 
     rank: int = Field(ge=0, le=1023)
     host: Label
-    device: Label | None = Field(default=None, description="Device id within its host, best one that survives renumbering (a UUID).")
+    device: Label | None = Field(
+        default=None, description="Device id within its host, best one that survives renumbering (a UUID)."
+    )
     nic: Label | None = None
     rail: Label | None = None
     leaf: Label | None = None

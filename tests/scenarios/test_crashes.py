@@ -30,7 +30,7 @@ Job = dict[str, Any]
 @pytest.fixture(scope="module")
 def stack() -> Iterator[Stack]:
     """The service, with short leases so that a lost worker is noticed soon."""
-    with Stack(settings={"lease_s": "3", "sweep_s": "1", "requeue_after_s": "3", "slice_s": "20"}) as running:
+    with Stack(settings={"lease_s": "3", "sweep_s": "1", "requeue_after_s": "3", "slice_s": "90"}) as running:
         yield running
 
 
