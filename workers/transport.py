@@ -1,9 +1,9 @@
 """kombu's Redis transport, mended for a broker that goes away while a task runs.
 
-Two things then ended the whole worker with an AttributeError instead of letting it reconnect (kombu 5.7): a closing
-channel puts unacknowledged messages back over the connection that it has lost, and the task that was running
-acknowledges its message on that closed channel. Neither is needed: PostgreSQL knows the jobs, and Redis still holds
-the message, which at worst is delivered again and finds nothing to do.
+Two things then ended the whole worker with an AttributeError instead of letting it reconnect (kombu 5.7): a
+closing channel puts unacknowledged messages back over the connection that it has lost, and the task that was
+running acknowledges its message on that closed channel. Neither is needed: PostgreSQL knows the jobs, and Redis
+still holds the message, which at worst is delivered again and finds nothing to do.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ import typer
 from app.cli.output import AsJson, Refused, put_json, say
 
 POLL_S = 0.25
+PAGE = 500
 ENDED = {"succeeded", "failed", "cancelled", "expired"}
 
 jobs = typer.Typer(help="Jobs of a running service.", no_args_is_help=True)
@@ -71,8 +72,22 @@ def watch(
 
 
 def connect(url: str, key: str) -> httpx.Client:
-    """A client of the service."""
-    return httpx.Client(base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=30.0, trust_env=False)
+    """A client of the service.
+
+    Raises
+    ------
+    Refused
+        The URL or the key cannot be one.
+    """
+    if not url.startswith(("http://", "https://")):
+        raise Refused(f"--url must begin with http:// or https://, got {url!r}")
+    if not key.isascii() or not key.isprintable():
+        raise Refused("--key holds characters that no API key has")
+    headers = {"Authorization": f"Bearer {key}"}
+    try:
+        return httpx.Client(base_url=url, headers=headers, timeout=30.0, trust_env=False)
+    except httpx.InvalidURL as error:
+        raise Refused(f"--url: {error}") from None
 
 
 def call(client: httpx.Client, method: str, path: str, document: object = None) -> Any:
@@ -89,7 +104,10 @@ def call(client: httpx.Client, method: str, path: str, document: object = None) 
         raise Refused(f"{client.base_url} cannot be reached ({type(error).__name__})") from None
     if response.is_error:
         raise Refused(_problem(response))
-    return response.json()
+    try:
+        return response.json()
+    except ValueError:
+        raise Refused(f"{client.base_url} does not answer as a FaultSense service") from None
 
 
 def watch_job(client: httpx.Client, job_id: str) -> dict[str, Any]:
@@ -98,10 +116,10 @@ def watch_job(client: httpx.Client, job_id: str) -> dict[str, Any]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    job: dict[str, Any] = call(client, "GET", f"/jobs/{job_id}")  # before the bar: a refusal stands alone
     with Progress(*columns, console=Console(stderr=True)) as progress:
         bar = progress.add_task("queued", total=None)
         while True:
-            job: dict[str, Any] = call(client, "GET", f"/jobs/{job_id}")
             progress.update(
                 bar,
                 description=_stage(job),
@@ -111,6 +129,7 @@ def watch_job(client: httpx.Client, job_id: str) -> dict[str, Any]:
             if job["state"] in ENDED:
                 return job
             time.sleep(POLL_S)
+            job = call(client, "GET", f"/jobs/{job_id}")
 
 
 def report(job: dict[str, Any], *, as_json: bool) -> None:
@@ -168,7 +187,7 @@ def _replica_id(client: httpx.Client, text: str) -> str:
         pass
     cursor = ""
     while True:
-        page = call(client, "GET", f"/replicas?limit=500{cursor}")
+        page = call(client, "GET", f"/replicas?limit={PAGE}{cursor}")
         for replica in page["items"]:
             if replica["name"] == text:
                 return str(replica["id"])

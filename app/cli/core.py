@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from app.cli.output import AsJson, Refused, put_json, refusing, say
+from app.cli.output import AsJson, Refused, fail, put_json, read_settings, refusing, say
 
 plan = typer.Typer(help="Plan without probing.", no_args_is_help=True)
 
@@ -77,7 +77,7 @@ def simulate(
     with refusing(SettingsError):
         result = simulation.simulate(
             n=n,
-            k=k or default_probe_size(n),
+            k=default_probe_size(n) if k is None else k,
             strategy=strategy,
             faults=faults,
             kind=kind,  # type: ignore[arg-type]
@@ -109,7 +109,7 @@ def replay(
     from app.localization.errors import LocalizationError
     from app.localization.replay import replay_lines
 
-    with refusing(LocalizationError, OSError, UnicodeDecodeError):
+    with refusing(LocalizationError, OSError, UnicodeDecodeError, RecursionError):
         result = replay_lines(log.read_text(encoding="utf-8").splitlines())
     if as_json:
         put_json(result.to_dict())
@@ -122,15 +122,22 @@ def replay(
 
 def openapi(
     out: Annotated[Path | None, typer.Option(help="File to write; default: print.")] = None,
-    check: Annotated[bool, typer.Option("--check", help="Only compare; exit status 1 on a difference.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Only compare with --out; exit status 1 on a difference.")
+    ] = False,
 ) -> None:
     """Export the API document."""
     from app.main import create_app
 
+    read_settings()
     text = json.dumps(create_app().openapi(), indent=1, sort_keys=True) + "\n"
-    if out is None:
-        typer.echo(text, nl=False)
-    elif not check:
-        out.write_text(text, encoding="utf-8")
-    elif not out.exists() or out.read_text(encoding="utf-8") != text:
-        raise Refused(f"{out} is not what the app exports; run `make openapi` and commit the result")
+    if check and out is None:
+        raise Refused("--check needs --out, the file to compare with")
+    with refusing(OSError):
+        if out is None:
+            typer.echo(text, nl=False)
+        elif not check:
+            out.write_text(text, encoding="utf-8")
+        elif not out.exists() or out.read_bytes() != text.encode():
+            fail(f"{out} is not what the app exports; run `make openapi` and commit the result")
+            raise typer.Exit(1)

@@ -64,7 +64,7 @@ def demo(
     settings = {"probe_timeout_s": "5"}
     with refusing(EmbeddedServiceError, StackError), emulated as replica, Stack(settings=settings) as stack:
         with stack.client() as client:
-            request = {**REQUEST, "strategy": strategy, **({"k": k} if k else {})}
+            request = {**REQUEST, "strategy": strategy, **({} if k is None else {"k": k})}
             job = _run(client, replica, request)
             result = _result(job, faults, selectable=all2all == "sparse")
         for line in describe(job):

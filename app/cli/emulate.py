@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from typing import Annotated
 
 import typer
@@ -25,7 +26,7 @@ def emulate(
     transport: Annotated[str, typer.Option(help="serial or shared.")] = "serial",
     noise: Annotated[float, typer.Option(help="Sigma of lognormal noise.")] = 0.02,
     seed: Annotated[int, typer.Option(help="Of the noise.")] = 0,
-    port: Annotated[int, typer.Option(help="First port; 0 takes free ones.")] = 8100,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="First port; 0 takes free ones.")] = 8100,
 ) -> None:
     """Emulate a replica on loopback until Ctrl-C; prints the document to register it with."""
     from pydantic import ValidationError
@@ -62,6 +63,13 @@ def emulate(
         )
 
     try:
+        _check_free(port, gpus + 1 if rank_choice == "url" else 1)
         run_emulator(config, port=port, manifest=manifest, on_ready=announce)
-    except OSError as error:
+    except (OSError, OverflowError) as error:
         raise Refused(f"ports from {port} on cannot be bound: {error}") from None
+
+
+def _check_free(port: int, count: int) -> None:
+    """Raise OSError for a port in use: the emulator's own sockets would share it, and mix two replicas."""
+    for taken in range(port, port + count) if port else ():
+        socket.create_server(("127.0.0.1", taken)).close()

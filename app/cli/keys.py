@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from sqlalchemy.orm import Session
 
-from app.cli.output import AsJson, Refused, put_json, refusing, say
+from app.cli.output import AsJson, Refused, put_json, read_settings, refusing_database, say
 
 app = typer.Typer(help="API keys.", no_args_is_help=True)
 
@@ -87,9 +87,8 @@ def secret() -> None:
 
 @contextmanager
 def _session() -> Iterator[Session]:
-    from sqlalchemy.exc import OperationalError, ProgrammingError
-
     from app.kit.db import get_engine
 
-    with refusing(OperationalError, ProgrammingError), Session(get_engine(), expire_on_commit=False) as db:
+    read_settings()
+    with refusing_database(), Session(get_engine(), expire_on_commit=False) as db:
         yield db

@@ -6,10 +6,13 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from pydantic import ValidationError
+
+if TYPE_CHECKING:
+    from app.settings import Settings
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
@@ -31,6 +34,26 @@ def say(text: str) -> None:
     typer.echo(text)
 
 
+def read_settings() -> Settings:
+    """The settings of the service.
+
+    Raises
+    ------
+    Refused
+        Naming the environment variable that cannot be used; values are never shown.
+    """
+    from pydantic_settings import SettingsError
+
+    from app.settings import get_settings
+
+    try:
+        return get_settings()
+    except ValidationError as error:
+        raise Refused(f"FAULTSENSE_ settings: {validation_message(error)}") from None
+    except SettingsError as error:
+        raise Refused(f"FAULTSENSE_ settings: {error}") from None
+
+
 def fail(text: str) -> None:
     """Print a line on standard error."""
     typer.echo(f"faultsense: {text}", err=True)
@@ -49,3 +72,16 @@ def refusing(*kinds: type[Exception]) -> Iterator[None]:
         yield
     except kinds as error:
         raise Refused(str(error)) from None
+
+
+@contextmanager
+def refusing_database() -> Iterator[None]:
+    """Turn a database that cannot be used into a refusal of one line."""
+    from sqlalchemy.exc import ArgumentError, OperationalError, ProgrammingError
+
+    try:
+        yield
+    except (OperationalError, ProgrammingError) as error:
+        raise Refused(f"the database cannot be used: {' '.join(str(error.orig).split())}") from None
+    except (ArgumentError, ModuleNotFoundError):
+        raise Refused("FAULTSENSE_DATABASE_URL must begin with postgresql+psycopg://") from None

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from app.cli.output import refusing, say
+from app.cli.output import read_settings, refusing, refusing_database, say
 
 
 def add_to(app: typer.Typer) -> None:
@@ -23,7 +23,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def up(
-    port: Annotated[int, typer.Option(help="Port of the API; 0 takes a free one.")] = 8000,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the API; 0 takes a free one.")] = 8000,
     data: Annotated[
         Path | None, typer.Option(help="Keep the data here; default: a temporary folder, gone at the end.")
     ] = None,
@@ -48,19 +48,18 @@ def up(
 
 def serve(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on.")] = 8000,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on.")] = 8000,
 ) -> None:
     """Run the API process."""
     import uvicorn
 
-    from app.settings import get_settings
-
+    settings = read_settings()
     uvicorn.run(
         "app.main:create_app",
         factory=True,
         host=host,
         port=port,
-        log_level=get_settings().log_level.lower(),
+        log_level=settings.log_level.lower(),
         access_log=False,
         server_header=False,
         # Longer than clients keep idle connections, so that no request meets one that is being closed.
@@ -99,21 +98,17 @@ def migrate(
 ) -> None:
     """Bring the database to this version's tables."""
     from alembic.util import CommandError
-    from sqlalchemy.exc import OperationalError
 
     from app.kit import migrate as migrations
-    from app.settings import get_settings
 
-    url = get_settings().database_url.get_secret_value()
-    with refusing(CommandError, OperationalError):
+    url = read_settings().database_url.get_secret_value()
+    with refusing(CommandError), refusing_database():
         migrations.downgrade(url, revision) if down else migrations.upgrade(url, revision)
 
 
 def _celery(*arguments: str) -> None:
     """Become Celery: one process, so that signals reach it."""
-    from app.settings import get_settings
-
-    level = get_settings().log_level
+    level = read_settings().log_level
     os.execv(  # noqa: S606
         sys.executable,
         [sys.executable, "-m", "celery", "--app=workers.celery_app", *arguments, f"--loglevel={level}"],

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import migrations
 from alembic import command
 from alembic.config import Config
+
+import migrations
 
 
 def upgrade(url: str, revision: str = "head") -> None:

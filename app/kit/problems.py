@@ -101,7 +101,10 @@ def not_found(what: str, which: object) -> Problem:
 
 
 def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """OpenAPI declarations of problem answers, with those that every operation can give."""
+    """OpenAPI declarations of problem answers, with those that every operation can give.
+
+    FastAPI files their schema under the media type of the endpoint; `install` moves it to the one they have.
+    """
     return {
         status: {"model": ProblemDocument, "content": {MEDIA_TYPE: {}}, "description": _TITLES[status]}
         for status in sorted({401, 403, 422, 503, *statuses})
@@ -121,7 +124,8 @@ _TITLES = {
 
 
 def install(app: FastAPI) -> None:
-    """Make every error of an app a problem document."""
+    """Make every error of an app a problem document, and let its API document say so."""
+    _document_media_type(app)
 
     @app.exception_handler(Problem)
     def _problem(_: Request, error: Problem) -> JSONResponse:
@@ -155,6 +159,21 @@ def install(app: FastAPI) -> None:
     def _unexpected(request: Request, error: Exception) -> JSONResponse:
         logger.exception("unexpected error on %s %s", request.method, request.url.path, exc_info=error)
         return Problem(500, "internal_error", "this is a bug of the service; its log has the details").response()
+
+
+def _document_media_type(app: FastAPI) -> None:
+    generate = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        document = generate()
+        operations = (operation for path in document["paths"].values() for operation in path.values())
+        for answer in (answer for operation in operations for answer in operation["responses"].values()):
+            content = answer.get("content", {})
+            if MEDIA_TYPE in content:
+                content[MEDIA_TYPE] = content.pop("application/json", content[MEDIA_TYPE])
+        return document
+
+    app.openapi = openapi  # type: ignore[method-assign]
 
 
 def _allowed(request: Request) -> list[str]:

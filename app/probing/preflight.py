@@ -116,7 +116,7 @@ async def _version(client: httpx.AsyncClient, url: str) -> str | None:
 
 
 def _plain(text: str, length: int) -> str:
-    """What a server calls something, fit for a log and for PostgreSQL, which takes no NUL and no lone surrogate."""
+    """What a server calls something, fit for a log and for PostgreSQL: no NUL, no lone surrogate."""
     return "".join(c for c in text[:length] if c.isprintable())
 
 

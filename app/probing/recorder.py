@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
+from contextlib import suppress
 
 import h11
 
 from app.probing.stream import Chunk, Exchange, ExchangeReader
 
 MAX_BYTES = 16 << 20
+# Linux only, and not kept by the kernel: set again for every piece.
+_QUICKACK: int | None = getattr(socket, "TCP_QUICKACK", None)
 
 
 class AnswerRecorder(asyncio.Protocol):
@@ -22,6 +26,7 @@ class AnswerRecorder(asyncio.Protocol):
     def __init__(self) -> None:
         self.too_large = False
         self._transport: asyncio.Transport | None = None
+        self._socket: socket.socket | None = None
         self._lost = False
         self._done: asyncio.Future[None] | None = None
         self._reset()
@@ -42,6 +47,7 @@ class AnswerRecorder(asyncio.Protocol):
         """Keep the transport (asyncio)."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        self._socket = transport.get_extra_info("socket")
 
     def begin(self, request: bytes) -> asyncio.Future[None]:
         """Write a request; the future ends with its answer, or at once when the connection is already lost."""
@@ -69,6 +75,7 @@ class AnswerRecorder(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Take a piece of the answer (asyncio)."""
         now = time.perf_counter()
+        self._acknowledge()
         if self._done is None or self._done.done():
             self.abort()  # nobody asked: it must not be taken for the next answer
             return
@@ -98,6 +105,12 @@ class AnswerRecorder(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
         self._finish()
+
+    def _acknowledge(self) -> None:
+        """Acknowledge at once: a server without TCP_NODELAY holds the next tokens back until then, for 40 ms."""
+        if self._socket is not None and _QUICKACK is not None:
+            with suppress(OSError):
+                self._socket.setsockopt(socket.IPPROTO_TCP, _QUICKACK, 1)
 
     def _read(self) -> None:
         unread, self._unread = self._unread, []

@@ -87,7 +87,7 @@ def test_a_url_is_normalised(text, target, url):
     assert target.tls == url.startswith("https")
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(st.text(max_size=60).map("http://".__add__) | st.text(max_size=60))
 def test_any_text_is_a_target_or_a_guard_error(text):
     try:

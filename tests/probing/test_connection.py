@@ -137,6 +137,28 @@ def test_a_connection_that_the_server_closed_meanwhile_is_opened_again():
     assert connections == 2
 
 
+def test_a_connection_that_the_server_closed_while_nobody_looked_is_opened_again():
+    """As when a server's keep-alive ends while the worker writes to its database."""
+
+    async def run(listening):
+        access = access_to(f"http://127.0.0.1:{listening.getsockname()[1]}")
+        opened = RankConnection(access, 0)
+        assert await opened.open() is None
+        listening.accept()[0].close()  # blocks the event loop: the client has not seen the end yet
+        await asyncio.sleep(0)  # as before each probe's budget,
+        await asyncio.sleep(0)  # and for each of its connections
+        assert await opened.open() is None
+        done = opened.send(prepare(access, 0, BODY))
+        with listening.accept()[0] as peer:
+            peer.sendall(stream(token(0, [7])))
+            await asyncio.wait_for(done, BOUND_S)
+        return read_tokens(opened.answer())
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(BOUND_S)
+        assert asyncio.run(run(listening)).ids == {0: [7]}
+
+
 def test_what_nobody_asked_for_is_not_taken_for_an_answer():
     async def conversation(opened, request, server):
         writers = []

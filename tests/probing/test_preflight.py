@@ -288,6 +288,12 @@ def test_one_own_url_that_takes_no_connections_is_down(monkeypatch):
         assert beside_a_good_one(f"http://127.0.0.1:{port}").engine == "0.32.0"
 
 
+def test_a_replica_that_takes_no_connections_is_unreachable(monkeypatch):
+    monkeypatch.setattr(module, "TIMEOUT_S", 0.2)
+    with full_port() as port:
+        assert refused(access_to(f"http://127.0.0.1:{port}")).code == "endpoint_unreachable"
+
+
 def test_one_own_url_that_is_silent_is_left_to_the_first_probe(monkeypatch):
     monkeypatch.setattr(module, "TIMEOUT_S", 0.5)
     assert against(Vllm(), silent)[0].engine == "0.32.0"

@@ -45,10 +45,10 @@ def take(replica, *probes, access=None, **options):
     return measure(access_of(replica, **(access or {})), *probes, **options)
 
 
-def tbt_ms(replica, *members, faults=(), repeats=3):
-    """Median TBT of a probe while faults are active."""
+def tbt_ms(replica, *members, faults=()):
+    """Median TBT of three probes while faults are active."""
     replica.set_faults(faults)
-    events = take(replica, *[probe(*members)] * repeats)
+    events = take(replica, *[probe(*members)] * 3)
     assert {e.type for e in events} == {"measured"}, events
     return median(e.data["tbt_ms"] for e in events)
 
@@ -115,14 +115,14 @@ def test_without_parking_a_stale_rank_disturbs_the_next_probe(replica):
     assert with_parking < 0.6 * without
 
 
-HASTY = {"probe_timeout_s": 0.6}
+HASTY = {"probe_timeout_s": 0.5}
 
 
 def test_a_hang_during_warm_up_names_its_rank_and_the_engine_is_not_alive(replica):
     replica.set_faults(["gpu:2!hang"])
     late = take(replica, probe(0, 1), access=HASTY)
     assert (late.type, late.data["in_flight"], late.data["engine_alive"]) == ("timed_out", [2], False)
-    assert late.data["waited_ms"] >= 600
+    assert late.data["waited_ms"] >= 500
 
 
 def test_a_hang_during_a_probe_has_the_probe_under_test(replica):
@@ -140,9 +140,9 @@ def test_a_hang_during_a_probe_has_the_probe_under_test(replica):
 
 def test_a_very_slow_path_is_censored_and_the_engine_is_alive(replica):
     async def run():
-        # Every decode step takes 400 ms more; a step of the rank that is asked afterwards does not.
-        replica.set_faults(["path:0-1+200ms"])
-        access = access_of(replica, probe_timeout_s=1.0)
+        # Every decode step takes 300 ms more; a step of the rank that is asked afterwards does not.
+        replica.set_faults(["path:0-1+150ms"])
+        access = access_of(replica, probe_timeout_s=0.9)
         async with asyncio.timeout(BOUND_S), Prober(access, settings(4), no_limits()) as prober:
             late = await prober.measure(probe(0, 1))
             replica.set_faults([])
@@ -150,7 +150,7 @@ def test_a_very_slow_path_is_censored_and_the_engine_is_alive(replica):
 
     late, recovered = asyncio.run(run())
     assert (late.type, late.data["in_flight"], late.data["engine_alive"]) == ("timed_out", [0, 1], True)
-    assert late.data["waited_ms"] >= 1000
+    assert late.data["waited_ms"] >= 900
     assert recovered.type == "measured"
 
 
@@ -213,14 +213,14 @@ def test_a_full_queue_is_an_overload():
     async def run(replica):
         access = access_of(replica)
         occupying = {"prompt": [access.gpu_tokens[3]], "max_tokens": 200, "stream": True}
-        # Steps of 0.2 s: while one runs, two of the three requests wait and the last finds the queue full.
+        # Steps of 0.15 s: while one runs, two of the three requests wait and the last finds the queue full.
         async with (
             asyncio.timeout(BOUND_S),
             Prober(access, settings(4), no_limits()) as prober,
             httpx.AsyncClient(base_url=replica.control_url, trust_env=False, timeout=BOUND_S) as client,
         ):
             assert (await prober.measure(probe(0, 1))).type == "measured"
-            replica.set_faults(["gpu:3+200ms"])
+            replica.set_faults(["gpu:3+150ms"])
             async with client.stream("POST", "/v1/completions", json=occupying) as response:
                 await anext(response.aiter_bytes())
                 return await prober.measure(probe(0, 1, 2))

@@ -136,6 +136,13 @@ def test_the_end_of_a_stream_may_come_in_two_pieces(back, runner):
     assert recorder_outcome(recorded, [len(recorded) - back], runner)[0]
 
 
+def test_events_that_come_together_may_be_cut_anywhere():
+    events = b"".join(b'data: {"choices": [{"index": %d, "token_ids": [7]}]}\n\n' % i for i in (0, 1, 0))
+    recorded = STREAM_HEAD + chunk(events) + STREAM_END
+    for cut in range(len(STREAM_HEAD), len(recorded)):
+        assert read(recorded, [cut])[0].ids == {0: [7, 7], 1: [7]}
+
+
 @pytest.mark.parametrize("newline", [b"\n", b"\r\n"])
 def test_both_newlines_of_event_streams_are_read(newline, runner):
     payload = json.dumps({"choices": [{"index": 0, "token_ids": [7]}]}).encode()

@@ -54,7 +54,7 @@ def test_a_window_just_long_enough_is_usable():
     assert not shifted(1.25).usable
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(streams, st.randoms(use_true_random=False))
 def test_the_order_of_sequences_does_not_matter(sequences, random):
     shuffled = list(sequences)
@@ -64,7 +64,7 @@ def test_the_order_of_sequences_does_not_matter(sequences, random):
     assert (a.ttft_ms, a.skew_ms, a.share) == (b.ttft_ms, b.skew_ms, b.share)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(streams, st.integers(-1000, 1000))
 def test_the_clock_s_origin_does_not_matter(sequences, by):
     # Times are multiples of 1/64 s, so that shifting them is exact.
@@ -72,7 +72,7 @@ def test_the_clock_s_origin_does_not_matter(sequences, by):
     assert common_window(sequences, 0.0) == common_window(shifted, float(by))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(streams)
 def test_values_are_in_range(sequences):
     window = common_window(sequences, 0.0)
@@ -82,7 +82,7 @@ def test_values_are_in_range(sequences):
     assert not window.usable or window.share >= MIN_SHARE
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(st.integers(1, 64), st.integers(2, 40), st.lists(st.integers(0, 3), min_size=1, max_size=6))
 def test_lock_step_streams_have_the_step_time_whenever_they_began(step, tokens, starts):
     sequences = [[(first + i) * step / 64 for i in range(tokens)] for first in starts]
@@ -90,7 +90,7 @@ def test_lock_step_streams_have_the_step_time_whenever_they_began(step, tokens, 
     assert common_window(sequences, 0.0).tbt_ms == pytest.approx(1000 * step / 64)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(streams, st.integers(2, 8))
 def test_time_scales(sequences, factor):
     a = common_window(sequences, 0.0)
