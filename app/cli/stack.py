@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -200,6 +200,7 @@ class Stack:
     def _check_alive(self) -> None:
         for name, process in self._processes.items():
             if process.poll() is not None:
+                _end_group(process)
                 last_words = self._log(name).read_text(errors="replace")[-2000:]
                 raise StackError(f"the {name} process ended with status {process.returncode}:\n{last_words}")
 
@@ -222,6 +223,12 @@ def _await_end(process: subprocess.Popen[bytes], seconds: float) -> None:
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+
+
+def _end_group(process: subprocess.Popen[bytes]) -> None:
+    """End what a guard that was killed could not take with it: its command is in its process group."""
+    with suppress(ProcessLookupError, PermissionError):  # nothing is left (Linux, macOS)
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _free_port() -> int:

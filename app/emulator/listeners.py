@@ -23,7 +23,8 @@ def bind_loopback(port: int = 0, *, listen: bool = True) -> socket.socket:
     OSError
         The port is taken.
     """
-    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    # The protocol is named since asyncio sets TCP_NODELAY only where it is: tokens must not wait for each other.
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         # Lets a holder that never listens keep the number of a port while its listener is closed.

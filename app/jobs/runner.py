@@ -106,9 +106,11 @@ class _Slice:
                 if (stop := self._interruption()) is not None:
                     self._take(session, stop)
                 elif time.monotonic() >= self._ends_at:
+                    await prober.leave()
                     return self._give_back()
                 else:
                     self._take(session, await prober.measure(upcoming))
+            await prober.leave()
         return self._end(upcoming)
 
     async def _open_session(self, access: ReplicaAccess) -> Session:

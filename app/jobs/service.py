@@ -23,6 +23,8 @@ from app.topology import service as topologies
 
 # A running job whose deadline is so long past, and that nobody holds, is not coming back.
 LOST_GRACE_S = 300.0
+# Longest wait for one probe's tokens.
+MAX_PACE_S = 30.0
 
 
 def get(db: Session, job_id: uuid.UUID) -> Job:
@@ -68,6 +70,7 @@ def settle(db: Session, replica: Replica, request: LocalizeRequest) -> SessionSe
     except SettingsError as error:
         raise invalid(f"body.{error.field}", error.message) from None
     _check_load(replica, settings)
+    _check_pace(replica, settings)
     return settings
 
 
@@ -180,6 +183,18 @@ def _check_senders(replica: Replica) -> None:
                 f"probe_endpoints.{i}.rank_choice is 'none': no probe can choose the sending GPU there; serve the"
                 " probe model with the rank header or with one port a rank",
             )
+
+
+def _check_pace(replica: Replica, settings: SessionSettings) -> None:
+    """A single probe must fit into the token budget soon enough for its worker to stay responsive."""
+    rate = replica.document["limits"]["tokens_per_second"]
+    tokens = settings.k**2 * settings.tokens
+    if rate and tokens / rate > MAX_PACE_S:
+        raise invalid(
+            "body.decode_tokens",
+            f"one probe takes {tokens} tokens, {tokens / rate:.0f} s at the replica's limits.tokens_per_second;"
+            f" at most {MAX_PACE_S:.0f} s are accepted: fewer tokens, a smaller k, or a higher limit",
+        )
 
 
 def _check_load(replica: Replica, settings: SessionSettings) -> None:

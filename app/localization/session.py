@@ -19,7 +19,7 @@ from app.localization.thresholds import Reading
 from app.localization.verdict import Verdict, conclude
 
 # Failures that say nothing about a component: the same measurement is taken again, so often.
-RETRYABLE = frozenset({"overloaded", "connection_lost", "no_common_window"})
+RETRYABLE = frozenset({"overloaded", "connection_lost", "no_common_window", "parking_timed_out"})
 MAX_FAILURES_IN_A_ROW = 3
 
 
@@ -103,7 +103,9 @@ class Session:
 
     def _reading(self, event: Event) -> Reading:
         if event.type == "timed_out":
-            return Reading(event.data["waited_ms"], censored=True)
+            # The whole probe took at least so long, so a token did in the mean.
+            tokens = self.settings.decode_tokens if self.settings.signal == "tbt" else 1
+            return Reading(event.data["waited_ms"] / tokens, censored=True)
         value = latency_ms(event, self.settings.signal)
         if value is None:
             raise EventError(f"the answer to probe {event.data['number']} has no {self.settings.signal}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -109,6 +110,7 @@ class Prober:
         # Ranks whose last request went to their own GPU: their idle dummy steps disturb nobody.
         self._parked: set[int] = set()
         self._warm = False
+        self._hung = False
         # Ranks whose requests were sent last: the set under test when they fail or hang.
         self._in_flight: list[int] = []
 
@@ -119,6 +121,15 @@ class Prober:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    async def leave(self) -> None:
+        """Park every rank before going: else an idle one would keep loading the GPUs of its last request.
+
+        Nothing is reported: what goes wrong here, the next job's first measurement meets, too.
+        """
+        if self._warm and not self._hung:
+            with suppress(HungError):
+                await self._park_ranks([r for r in range(self._settings.gpus) if r not in self._parked])
 
     def close(self) -> None:
         """Close all connections."""
@@ -186,6 +197,7 @@ class Prober:
         except HungError as hung:
             under_test = self._in_flight
             alive = await self._engine_alive()
+            self._hung = not alive
             self._in_flight = under_test
             # The probe itself was never sent: its members must not be taken for slow.
             return _parking_failure(under_test, hung) if parking and alive else Censored(hung.waited_ms, alive)

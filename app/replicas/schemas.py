@@ -111,7 +111,7 @@ class Auth(_Strict):
 class Limits(_Strict):
     """How fast the replica may be probed."""
 
-    probes_per_second: float = Field(default=10.0, gt=0, le=10_000, allow_inf_nan=False)
+    probes_per_second: float = Field(default=10.0, ge=0.05, le=10_000, allow_inf_nan=False)
     tokens_per_second: float | None = Field(default=None, gt=0, le=1e9, allow_inf_nan=False)
     max_in_flight: Literal[1] = Field(default=1, description="Probes at a time; only 1 keeps them comparable.")
 

@@ -88,7 +88,11 @@ def _use_stored_ids(case: schemathesis.Case, stored: dict[str, uuid.UUID]) -> No
 
 def _make_consistent(case: schemathesis.Case, replica: EmulatedReplica) -> None:
     """Give most well-formed bodies the parts that no schema can describe, so that some are accepted."""
-    if case.meta is None or case.meta.generation.mode is GenerationMode.NEGATIVE or not isinstance(case.body, dict):
+    if (
+        case.meta is None
+        or case.meta.generation.mode is GenerationMode.NEGATIVE
+        or not isinstance(case.body, dict)
+    ):
         return
     digest = zlib.crc32(json.dumps(case.body, sort_keys=True).encode())
     if digest % 4 == 0:
@@ -99,4 +103,6 @@ def _make_consistent(case: schemathesis.Case, replica: EmulatedReplica) -> None:
         case.body.pop("ca_pem", None)
     elif case.operation.label.startswith("PUT"):
         places = case.body["gpus"]
-        case.body = {"gpus": [{**places[rank % len(places)], "rank": rank, "device": None} for rank in range(GPUS)]}
+        case.body = {
+            "gpus": [{**places[rank % len(places)], "rank": rank, "device": None} for rank in range(GPUS)]
+        }

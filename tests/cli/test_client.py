@@ -13,7 +13,7 @@ import pytest
 
 from app.emulator.replica import EmulatedReplica
 from tests.cli.conftest import Service
-from tests.cli.support import refused, run
+from tests.cli.support import Outcome, refused, run
 
 QUICK = ("--k", 4, "--repeats", 1, "--decode-tokens", 8)
 
@@ -33,11 +33,10 @@ def test_localize_by_name_waits_for_the_verdict(
     replayed = run("replay", log, "--json")
     assert replayed.status == 0
     assert replayed.document == {"identical": True, "verdict": job["verdict"]}
+    in_words(service.run("jobs", "watch", job["id"]))
 
 
-def test_localize_by_id_in_words(service: Service, worker: None, emulated: EmulatedReplica) -> None:
-    emulated.set_faults(["gpu:5*4"])
-    result = service.run("localize", service.register(emulated)["id"], *QUICK)
+def in_words(result: Outcome) -> None:
     assert result.status == 0
     first, second, *others = result.out.splitlines()
     assert first.startswith("localized: ")
@@ -48,8 +47,9 @@ def test_localize_by_id_in_words(service: Service, worker: None, emulated: Emula
 
 
 def test_dry_run_shows_the_plan_and_starts_nothing(service: Service, emulated: EmulatedReplica) -> None:
-    name = service.register(emulated)["name"]
-    result = service.run("localize", name, *QUICK, "--dry-run", "--json")
+    registered = service.register(emulated)
+    name = registered["name"]
+    result = service.run("localize", registered["id"], *QUICK, "--dry-run", "--json")
     assert result.status == 0
     plan = result.document
     assert (plan["probes"], plan["lower_bound"], plan["measurements"]) == (6, 6, 6)
@@ -59,9 +59,7 @@ def test_dry_run_shows_the_plan_and_starts_nothing(service: Service, emulated: E
     assert service.call("GET", "/jobs")["items"] == []
 
 
-def test_detach_then_watch(
-    service: Service, emulated: EmulatedReplica, request: pytest.FixtureRequest
-) -> None:
+def test_detach_then_watch(service: Service, emulated: EmulatedReplica, request: pytest.FixtureRequest) -> None:
     emulated.set_faults([])
     name = service.register(emulated)["name"]
     detached = service.run("localize", name, *QUICK, "--detach", "--json")

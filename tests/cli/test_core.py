@@ -50,7 +50,11 @@ def test_simulate_contract(kind: str) -> None:
     document = result.document
     assert list(document) == ["exact_rate", "false_suspects_per_trial", "missed_per_trial", "probes", "pairwise"]
     assert list(document["probes"]) == ["phase1", "phase2", "total_mean", "total_p95"]
-    assert (document["exact_rate"], document["false_suspects_per_trial"], document["missed_per_trial"]) == (1, 0, 0)
+    assert (document["exact_rate"], document["false_suspects_per_trial"], document["missed_per_trial"]) == (
+        1,
+        0,
+        0,
+    )
     assert document["pairwise"] == 120
     assert document["probes"]["total_mean"] < 120
 
@@ -118,7 +122,19 @@ def test_replay_of_a_log_that_ends_early_diverges(tmp_path: Path) -> None:
         (b"[" * 100_000, "recursion"),
         (b"7", "not a JSON object"),
     ],
-    ids=["missing", "empty", "blank", "binary", "truncated", "headless", "small", "typed", "bare", "deep", "number"],
+    ids=[
+        "missing",
+        "empty",
+        "blank",
+        "binary",
+        "truncated",
+        "headless",
+        "small",
+        "typed",
+        "bare",
+        "deep",
+        "number",
+    ],
 )
 def test_replay_refuses_what_is_no_log(tmp_path: Path, content: bytes | None, words: str) -> None:
     path = tmp_path / "job.jsonl"

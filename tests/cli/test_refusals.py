@@ -115,9 +115,7 @@ def test_serve_command_of_no_probe_model(tmp_path: Path) -> None:
         ("REPLICA_NETWORKS", "10.0.0.0/8", "replica_networks"),
     ],
 )
-def test_unusable_settings_are_named(
-    name: str, value: str, words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unusable_settings_are_named(name: str, value: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(f"FAULTSENSE_{name}", value)
     get_settings.cache_clear()
     try:

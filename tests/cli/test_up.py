@@ -69,11 +69,11 @@ def up(tmp_path: Path) -> Iterator[Callable[..., Up]]:
         return started[-1]
 
     yield start_up
-    for one in started:
+    for one in started:  # what a failed test left
         if one.process.poll() is None:
             one.process.kill()
         one.process.communicate(timeout=SECONDS)
-        for pid in one.processes():  # only what a failed test left
+        for pid in one.processes():
             os.kill(pid, signal.SIGKILL)
 
 
@@ -84,9 +84,12 @@ def wait_until(condition: Callable[[], object]) -> None:
         time.sleep(0.05)
 
 
-def commands(one: Up) -> str:
-    """What its processes run, to see that the list of them is complete."""
-    return " ".join((PROC / str(pid) / "cmdline").read_text().replace("\0", " ") for pid in one.processes())
+def command(pid: int) -> str:
+    return (PROC / str(pid) / "cmdline").read_text().replace("\0", " ")
+
+
+def parent(pid: int) -> int:
+    return int((PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[1])
 
 
 def check_serving(one: Up) -> None:
@@ -94,7 +97,7 @@ def check_serving(one: Up) -> None:
     assert one.get("/replicas").json()["items"] == []
     assert httpx.get(one.url + "/replicas", trust_env=False).status_code == 401
     assert "swagger-ui" in one.get("/docs").text
-    running = commands(one)
+    running = " ".join(map(command, one.processes()))  # the list of its processes is complete
     for part in ("app.cli.guarded", "celery", "worker", "beat", "postgres", "redis"):
         assert part in running
 
@@ -136,14 +139,32 @@ def test_kept_data_is_there_the_next_time(up: Callable[..., Up], tmp_path: Path)
 
 def test_a_process_that_dies_ends_it_with_its_name(up: Callable[..., Up]) -> None:
     one = up()
-    (guard,) = [
-        pid
-        for pid in one.processes()
-        if b"app.cli.guarded" in (command := (PROC / str(pid) / "cmdline").read_bytes()) and b"\0serve\0" in command
-        and int((PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[1]) == one.process.pid
-    ]
+    (guard,) = [pid for pid in one.processes() if parent(pid) == one.process.pid and " serve " in command(pid)]
     os.kill(guard, signal.SIGKILL)
     outcome = finish(one.process)
     assert outcome.status == 2
     assert outcome.err.startswith("faultsense: the api process ended with status -9")
     wait_until(lambda: not one.processes())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_an_end_in_the_middle_of_the_start_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
+    one = Up(start("up", "--port", 0, TMPDIR=str(tmp_path)), "", "", tmp_path)
+    wait_until(lambda: any("postgres" in line for line in map(command, one.processes())))
+    one.process.send_signal(number)
+    outcome = finish(one.process)
+    assert outcome.status != 0
+    assert "Traceback" not in outcome.err
+    wait_until(lambda: not one.processes())
+    wait_until(lambda: not list(tmp_path.iterdir()))
+
+
+def test_a_terminated_demo_leaves_nothing(tmp_path: Path) -> None:
+    one = Up(start("demo", "--gpus", 8, "--hosts", 2, TMPDIR=str(tmp_path)), "", "", tmp_path)
+    wait_until(lambda: any(" beat " in line for line in map(command, one.processes())))
+    assert any("app.emulator" in line for line in map(command, one.processes()))
+    one.process.terminate()
+    outcome = finish(one.process)
+    assert (outcome.status, one.processes()) == (143, [])
+    assert "Traceback" not in outcome.err
+    assert list(tmp_path.iterdir()) == []

@@ -208,6 +208,16 @@ def test_what_is_out_of_range_is_named(
     assert client.get("/jobs").json()["items"] == []
 
 
+def test_a_probe_that_the_token_limit_would_take_minutes_for_is_refused(
+    client: TestClient, emulated: EmulatedReplica
+) -> None:
+    limits = {"probes_per_second": 10, "tokens_per_second": 10}
+    replica = client.post("/replicas", json=replica_document(emulated, limits=limits)).json()
+    refused = client.post(replica["links"]["localize"], json={"k": 4})
+    assert refused.status_code == 422
+    assert "512 tokens, 51 s at the replica's limits.tokens_per_second" in refused.json()["detail"]
+
+
 def test_no_choice_of_the_sender_is_refused(client: TestClient, emulated: EmulatedReplica) -> None:
     blind = [{**emulated.endpoints[0], "rank_choice": "none"}]
     for change in ({"layout": {"tp": 8, "dp": 1, "all2all": "sparse"}}, {"probe_endpoints": blind}):

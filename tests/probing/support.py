@@ -18,7 +18,7 @@ from app.probing.access import ProbeEndpoint, RankChoice, ReplicaAccess
 from app.probing.budget import Budget
 from app.probing.prober import Prober
 from app.replicas.ranks import parse_ranks
-from tests.outbound.servers import Answer, Received, whole
+from tests.outbound.servers import Answer, FakeServer, Received, whole
 
 SAMPLES = Path(__file__).parents[1] / "data" / "vllm"
 GUARD = Guard(["127.0.0.0/8"])
@@ -175,3 +175,16 @@ async def measure(access: ReplicaAccess, *probes: Probe, prober: Callable[..., P
     async with asyncio.timeout(BOUND_S), prober(access, settings(gpus, **s), no_limits()) as running:
         events: list[Event] = [await running.measure(p) for p in probes]
     return events if len(events) > 1 else events[0]
+
+
+def on_server(
+    answer: Answer, *probes: Probe, gpus: int = 2, access: dict[str, Any] | None = None, **s: Any
+) -> tuple[Any, FakeServer]:
+    """Measure probes on ranks behind one server; the events (or the event), and what the server received."""
+
+    async def run() -> tuple[Any, FakeServer]:
+        async with FakeServer(answer) as server:
+            reached = access_to(server.url, gpus=gpus, **(access or {}))
+            return await measure(reached, *probes, **s), server
+
+    return asyncio.run(run())

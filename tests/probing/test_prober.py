@@ -11,7 +11,7 @@ from app.probing import recorder
 from app.probing.budget import Budget
 from app.probing.errors import FailureCode
 from app.probing.prober import MAX_DISCARDS, SEVERITY, Prober
-from tests.outbound.servers import FakeServer, Hangup, closed_port, silent, whole
+from tests.outbound.servers import FakeServer, Hangup, closed_port, whole
 
 from .support import (
     BOUND_S,
@@ -25,23 +25,13 @@ from .support import (
     lock_step,
     measure,
     no_limits,
+    on_server,
     park_then,
     probe,
     settings,
     stream,
     token,
 )
-
-
-def on_server(answer, *probes, gpus=2, access=None, **s):
-    """Measure probes on ranks behind one server; the events (or the event), and what the server received."""
-
-    async def run():
-        async with FakeServer(answer) as server:
-            reached = access_to(server.url, gpus=gpus, **(access or {}))
-            return await measure(reached, *probes, **s), server
-
-    return asyncio.run(run())
 
 
 def test_every_failure_has_its_place_in_the_order_of_severity():
@@ -256,108 +246,6 @@ def test_a_failed_warm_up_names_its_rank_and_is_taken_up_again():
     (failed, measured), _ = on_server(answer, probe(0, 1), probe(0, 1), gpus=4, signal="ttft")
     assert (failed.data["code"], failed.data["rank"], failed.data["in_flight"]) == ("overloaded", 2, [2])
     assert measured.type == "measured"
-
-
-DEADLINE = {"probe_timeout_s": 0.4}
-
-
-def hung(*ranks, once=False):
-    """Ranks whose probes (not their parking) find no answer, once or for ever."""
-    left = set(ranks)
-
-    async def answer(received, writer):
-        if received.rank in left:
-            if once:
-                left.discard(received.rank)
-            await silent(received, writer)
-        await echo(received, writer)
-
-    return answer
-
-
-def test_a_probe_without_an_answer_is_censored_and_another_rank_tells_that_the_engine_lives():
-    late, server = on_server(park_then(hung(1)), probe(0, 1), gpus=4, signal="ttft", access=DEADLINE)
-    assert (late.type, late.data["engine_alive"], late.data["in_flight"]) == ("timed_out", True, [0, 1])
-    assert 400 <= late.data["waited_ms"] <= late.data["wall_ms"]
-    assert server.received[-1].rank == 2
-    assert is_parking(server.received[-1])
-    assert load_log(dump_log([late])) == [late]
-
-
-def test_a_probe_of_every_rank_asks_one_of_its_own():
-    late, server = on_server(park_then(hung(1)), probe(0, 1), signal="ttft", access=DEADLINE)
-    assert late.data["engine_alive"] is True
-    assert server.received[-1].rank == 0
-
-
-def test_when_nobody_answers_the_engine_is_not_alive():
-    frozen = False
-
-    async def answer(received, writer):
-        nonlocal frozen
-        frozen = frozen or not is_parking(received)
-        await (silent if frozen else echo)(received, writer)
-
-    late, _ = on_server(answer, probe(0, 1), gpus=4, signal="ttft", access=DEADLINE)
-    assert (late.type, late.data["engine_alive"], late.data["in_flight"]) == ("timed_out", False, [0, 1])
-
-
-def test_the_waited_time_is_the_probe_s_own():
-    async def answer(received, writer):
-        if is_parking(received):
-            await asyncio.sleep(0.05)
-            await echo(received, writer)
-        else:
-            await silent(received, writer)
-
-    late, _ = on_server(answer, probe(0, 1), gpus=5, signal="ttft", access=DEADLINE)
-    assert late.data["wall_ms"] - late.data["waited_ms"] >= 250  # five ranks were warmed up before
-
-
-@pytest.mark.parametrize("rank", [0, 2, 3])
-def test_a_rank_that_hangs_while_it_is_parked_does_not_make_the_probe_slow(rank):
-    """The engine lives and the probe was never sent: its GPUs must not be accused."""
-
-    async def answer(received, writer):
-        await (silent if received.rank == rank else echo)(received, writer)
-
-    failed, server = on_server(answer, probe(0, 1), gpus=4, signal="ttft", access=DEADLINE)
-    assert (failed.type, failed.data["code"]) == ("failed", "parking_timed_out")
-    assert (failed.data["rank"], failed.data["in_flight"]) == (rank, [rank])
-    assert server.received[-1].rank != rank
-    session = Session(settings(4, strategy="pairwise", signal="ttft"))
-    pending = session.next()
-    session.observe(
-        type(failed)("failed", {**failed.data, **{k: getattr(pending, k) for k in ("number", "purpose")}})
-    )
-    verdict = session.next()
-    assert verdict.outcome == "inconclusive"
-    assert f"GPU {rank} was under test" in verdict.to_dict()["reasons"][0]["text"]
-
-
-def test_a_hang_while_parking_that_freezes_everybody_is_an_engine_that_hung():
-    frozen = False
-
-    async def answer(received, writer):
-        nonlocal frozen
-        frozen = frozen or received.rank == 2
-        await (silent if frozen else echo)(received, writer)
-
-    late, _ = on_server(answer, probe(0, 1), gpus=4, signal="ttft", access=DEADLINE)
-    assert (late.type, late.data["engine_alive"], late.data["in_flight"]) == ("timed_out", False, [2])
-
-
-def test_a_censored_probe_leaves_nothing_behind():
-    (late, measured), server = on_server(
-        park_then(hung(1, once=True)), probe(0, 1), probe(0, 1), gpus=4, signal="ttft", access=DEADLINE
-    )
-    assert late.type == "timed_out"
-    assert measured.type == "measured"
-    assert server.connections == 4 + 2  # the two whose requests were dropped
-
-
-def urls_of(servers):
-    return [server.url for server in servers]
 
 
 def test_a_rank_refused_on_its_own_url_is_named_when_another_one_answers():

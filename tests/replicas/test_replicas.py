@@ -116,7 +116,7 @@ def endpoint(**changes: Any) -> dict[str, Any]:
         (change(production_endpoints=[{"url": "http://10.0.0.1"}]), "body.production_endpoints.0.url"),
         (change(layout={"all2all": "moonep"}), "body.layout.all2all"),
         (change(layout={"dp": 4}), "body"),
-        (change(limits={"probes_per_second": 0}), "body.limits.probes_per_second"),
+        (change(limits={"probes_per_second": 0.01}), "body.limits.probes_per_second"),
         (change(limits={"max_in_flight": 2}), "body.limits.max_in_flight"),
         (change(ca_pem="not a certificate"), "body.ca_pem"),
         (change(auth={"bearer": "two\nlines"}), "body.auth.bearer"),

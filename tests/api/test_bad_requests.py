@@ -1,0 +1,140 @@
+"""Requests that no generator makes: each is answered by a problem document, never by a 500."""
+
+from __future__ import annotations
+
+import base64
+import json
+import uuid
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from app.emulator.replica import EmulatedReplica
+from tests.conftest import replica_document
+from tests.outbound.servers import Authority
+
+LONE = "\ud800"  # half of a surrogate pair: JSON can write it, UTF-8 and PostgreSQL cannot
+NUL = "\0"
+
+
+def send(client: TestClient, method: str, path: str, body: bytes | str) -> tuple[int, dict[str, Any]]:
+    response = client.request(method, path, content=body, headers={"Content-Type": "application/json"})
+    assert response.headers["content-type"] == "application/problem+json", response.text
+    problem: dict[str, Any] = response.json()
+    assert problem["status"] == response.status_code
+    return response.status_code, problem
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ("", 422),
+        ("null", 422),
+        ("[]", 422),
+        ('"text"', 422),
+        ('{"a": 1', 422),
+        ('{"gpus": NaN, "name": Infinity}', 422),
+        ("[" * 100_000, 400),
+        ("1" * 5000, 400),
+        (b'"\xff"', 400),
+        (b"\xff\xfe", 422),
+        ('{"\\ud800": 1}', 422),
+    ],
+    ids=["empty", "null", "list", "text", "cut", "nan", "deep", "huge", "latin", "utf16", "surrogate"],
+)
+def test_bodies_that_are_no_documents(client: TestClient, body: bytes | str, status: int) -> None:
+    job = uuid.uuid4()
+    for method, path in (("POST", "/replicas"), ("PUT", f"/replicas/{job}/topology")):
+        assert send(client, method, path, body)[0] == status
+
+
+def test_texts_that_cannot_be_stored(client: TestClient, emulated: EmulatedReplica) -> None:
+    good = replica_document(emulated)
+    url = "http://127.0.0.1:1"
+    pem = Authority().pem
+    changes: list[tuple[str, dict[str, Any]]] = [
+        ("body.name", {"name": LONE}),
+        ("body.name", {"name": f"a{NUL}b"}),
+        ("body.name", {"name": "a\n"}),
+        ("body", {LONE: 1}),
+        ("body.layout.all2all", {"layout": {"all2all": LONE}}),
+        ("body.auth.bearer", {"auth": {"bearer": LONE}}),
+        ("body.auth.bearer", {"auth": {"bearer": "a\r\nHost: b"}}),
+        ("body.ca_pem", {"ca_pem": LONE}),
+        ("body.ca_pem", {"ca_pem": pem + NUL}),
+        ("body.ca_pem", {"ca_pem": "-----BEGIN CERTIFICATE-----"}),
+        ("body.probe_endpoints.0.url", {"probe_endpoints": [{"url": f"http://{LONE}/", "ranks": "0-7"}]}),
+        ("body.probe_endpoints.0.ranks", {"probe_endpoints": [{"url": url, "ranks": LONE}]}),
+        ("body.probe_endpoints.0.ranks", {"probe_endpoints": [{"url": url, "ranks": f"0-7{NUL}"}]}),
+        ("body.manifest.model", {"manifest": good["manifest"] | {"model": LONE}}),
+    ]
+    for field, change in changes:
+        status, problem = send(client, "POST", "/replicas", json.dumps({**good, **change}))
+        assert status == 422
+        assert [error["field"] for error in problem["errors"]] == [field], change
+    assert client.post("/replicas", json={**good, "ca_pem": pem}).status_code == 201
+
+
+def test_labels_that_cannot_be_stored(client: TestClient, emulated: EmulatedReplica) -> None:
+    path = client.post("/replicas", json=replica_document(emulated)).json()["links"]["topology"]
+    for label in (LONE, NUL, "a\n", ""):
+        places = [{"rank": rank, "host": "a" if rank else label} for rank in range(8)]
+        status, problem = send(client, "PUT", path, json.dumps({"gpus": places}))
+        assert (status, problem["errors"][0]["field"]) == (422, "body.gpus.0.host")
+
+
+@pytest.mark.parametrize("path", ["/replicas", "/jobs"])
+@pytest.mark.parametrize(
+    "query",
+    [
+        "cursor=%00",
+        "cursor=%FF",
+        "cursor=%ED%A0%80",
+        "cursor=MTIz",
+        "limit=1e400",
+        "limit=" + "9" * 5000,
+        "limit=0",
+        "limit=-1",
+    ],
+    ids=lambda query: query[:20],
+)
+def test_queries(client: TestClient, path: str, query: str) -> None:
+    assert send(client, "GET", f"{path}?{query}", b"")[0] == 422
+
+
+@pytest.mark.parametrize("moment", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
+def test_cursors_at_the_ends_of_time(client: TestClient, moment: str) -> None:
+    """Well formed, though never given out: an empty or a full page, not an error of the database."""
+    cursor = base64.urlsafe_b64encode(f"{moment}|{uuid.uuid4()}".encode()).decode()
+    for path in ("/replicas", "/jobs"):
+        assert client.get(path, params={"cursor": cursor}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "path", ["/%ED%A0%80", "/replicas/%00", "/replicas/%ED%A0%80", "/jobs/..%2f", "//", "/jobs/x/y"]
+)
+def test_paths(client: TestClient, path: str) -> None:
+    assert send(client, "GET", path, b"")[0] in {404, 422}
+
+
+def test_a_method_that_is_not_allowed_names_all_that_are(client: TestClient) -> None:
+    response = client.request("PATCH", f"/replicas/{uuid.uuid4()}")
+    assert response.status_code == 405
+    assert response.headers["content-type"] == "application/problem+json"
+    assert set(response.headers["allow"].split(", ")) == {"GET", "DELETE"}
+
+
+def test_problems_are_documented_under_their_media_type(client: TestClient) -> None:
+    document = client.get("/openapi.json").json()
+    schema = {"$ref": "#/components/schemas/ProblemDocument"}
+    answers = [
+        (status, answer["content"])
+        for path in document["paths"].values()
+        for operation in path.values()
+        if operation.get("security")
+        for status, answer in operation["responses"].items()
+        if status.startswith(("4", "5"))
+    ]
+    assert len(answers) > 40
+    assert all(content == {"application/problem+json": {"schema": schema}} for _, content in answers)
