@@ -95,7 +95,9 @@ class Session:
         if event.type == "failed":
             self._failed(event, probe)
         elif event.type == "timed_out" and not event.data["engine_alive"]:
-            self._stop(_engine_hung(event.data["in_flight"]))
+            in_flight = event.data["in_flight"]
+            # An engine that was hung before the job began stops at its first request, too.
+            self._stop(_engine_hung(in_flight, first=self.done == 0 and in_flight == [0]))
         else:
             self._failures = 0
             self.done += 1
@@ -154,11 +156,17 @@ def _under_test(ranks: list[int]) -> str:
     return f"while {which} under test"
 
 
-def _engine_hung(in_flight: list[int]) -> Note:
+def _engine_hung(in_flight: list[int], *, first: bool) -> Note:
     """A hang freezes the whole engine, so nothing more can be learnt after the first one (DESIGN section 4)."""
+    end = "nothing more can be measured until the server is restarted"
+    if first:
+        return Note(
+            "engine_hung",
+            f"the engine hung at the job's first request, to GPU {in_flight[0]}, before any GPU had answered: it may be"
+            f" any of them, and {end}",
+        )
     between = "" if len(in_flight) == 1 else ", or a path between them,"
     return Note(
         "engine_hung",
-        f"the engine hung {_under_test(in_flight)}: that set{between} blocks every step, and nothing more can be"
-        " measured until the server is restarted",
+        f"the engine hung {_under_test(in_flight)}: that set{between} blocks every step, and {end}",
     )

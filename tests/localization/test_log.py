@@ -193,6 +193,16 @@ def test_a_hang_ends_with_the_set_in_flight() -> None:
     assert "GPU 6 was under test" in verdict.reasons[0]["text"]
 
 
+def test_a_hang_at_the_first_request_accuses_no_gpu() -> None:
+    """Seen on a real server: one rank was silent from the start, and the first rank asked was not to blame."""
+    session = Session(Settings(gpus=8, k=4))
+    session.observe(timed_out(answer(session), waited_ms=900, engine_alive=False, wall_ms=900, in_flight=[0]))
+    verdict = session.next()
+    assert isinstance(verdict, Verdict)
+    assert verdict.reasons[0]["code"] == "engine_hung"
+    assert "it may be any of them" in verdict.reasons[0]["text"]
+
+
 def test_a_refused_rank_is_localized() -> None:
     session = Session(Settings(gpus=8, k=4))
     session.observe(failed(answer(session), code="rank_refused", detail="refused", rank=6))
