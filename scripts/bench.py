@@ -60,7 +60,7 @@ def overhead() -> Result:
     from app.cli.stack import Stack
     from app.emulator.replica import EmulatedReplica
 
-    latency = {"fixed_ms": 4.0, "compute_ms": 0.0, "path_ms": {"same_host": 0.0, "cross_host": 0.0}}
+    latency = {"fixed_ms": 2.2, "compute_ms": 0.0, "path_ms": {"same_host": 0.0, "cross_host": 0.0}}
     # A cover of 20 probes, ten times: 200 measurements. A prefill step and three decode steps are one probe.
     request = {"k": 4, "repeats": 10, "prompt_tokens": 1, "decode_tokens": 4, "signal": "ttft", "alpha": 100}
     with EmulatedReplica(gpus=16, noise_sigma=0.0, **latency) as replica, Stack(workers=1) as stack:

@@ -162,8 +162,8 @@ def _engine_hung(in_flight: list[int], *, first: bool) -> Note:
     if first:
         return Note(
             "engine_hung",
-            f"the engine hung at the job's first request, to GPU {in_flight[0]}, before any GPU had answered: it may be"
-            f" any of them, and {end}",
+            f"the engine hung at the job's first request, to GPU {in_flight[0]}, before any GPU had answered: it"
+            f" may be any of them, and {end}",
         )
     between = "" if len(in_flight) == 1 else ", or a path between them,"
     return Note(

@@ -54,7 +54,7 @@ def stored(
 ) -> dict[str, uuid.UUID]:
     """Ids that exist: a replica with a topology, and a job on it that ended with a verdict."""
     job = localize(small, QUICK)
-    assert job["verdict"]["outcome"] == "localized", job
+    assert job["verdict"] is not None, job
     assert client.put(f"/replicas/{job['replica_id']}/topology", json=TOPOLOGY).status_code == 200
     return {"replica_id": uuid.UUID(job["replica_id"]), "job_id": uuid.UUID(job["id"])}
 

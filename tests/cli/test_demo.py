@@ -23,6 +23,7 @@ def demo(*words: object) -> tuple[int, list[str], dict[str, Any]]:
     return outcome.status, lines, json.loads(last)
 
 
+@pytest.mark.slow  # it measures: not beside other tests
 def test_demo_finds_what_it_injects() -> None:
     status, lines, result = demo("--fault", "gpu:1*4")
     assert status == 0, lines

@@ -147,13 +147,15 @@ def test_a_process_that_dies_ends_it_with_its_name(up: Callable[..., Up]) -> Non
     wait_until(lambda: not one.processes())
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_an_end_in_the_middle_of_the_start_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 0), (signal.SIGKILL, -9)])
+def test_an_end_in_the_middle_of_the_start_leaves_nothing(
+    tmp_path: Path, number: signal.Signals, status: int
+) -> None:
     one = Up(start("up", "--port", 0, TMPDIR=str(tmp_path)), "", "", tmp_path)
     wait_until(lambda: any("postgres" in line for line in map(command, one.processes())))
     one.process.send_signal(number)
     outcome = finish(one.process)
-    assert outcome.status != 0
+    assert outcome.status == status
     assert "Traceback" not in outcome.err
     wait_until(lambda: not one.processes())
     wait_until(lambda: not list(tmp_path.iterdir()))

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from app.localization.events import dump_log, load_log
-from app.localization.session import Session
+from app.localization.session import MAX_FAILURES_IN_A_ROW, Session
 from tests.outbound.servers import silent
 
 from .support import echo, is_parking, on_server, park_then, probe, settings
@@ -79,9 +79,10 @@ def test_a_rank_that_hangs_while_it_is_parked_does_not_make_the_probe_slow(rank)
     assert server.received[-1].rank != rank
     session = Session(settings(4, strategy="pairwise", signal="ttft"))
     pending = session.next()
-    session.observe(
-        type(failed)("failed", {**failed.data, **{k: getattr(pending, k) for k in ("number", "purpose")}})
-    )
+    event = type(failed)("failed", {**failed.data, **{k: getattr(pending, k) for k in ("number", "purpose")}})
+    for _ in range(MAX_FAILURES_IN_A_ROW):
+        assert session.next() == pending
+        session.observe(event)
     verdict = session.next()
     assert verdict.outcome == "inconclusive"
     assert f"GPU {rank} was under test" in verdict.to_dict()["reasons"][0]["text"]
