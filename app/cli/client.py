@@ -149,7 +149,8 @@ def describe(job: dict[str, Any]) -> list[str]:
     if verdict is None:
         error = job["error"] or {"code": job["state"], "detail": "no verdict"}
         return [f"{job['state']}: {error['detail']} ({error['code']})"]
-    lines = [f"{verdict['outcome']}: {verdict['summary']}"]
+    named = verdict["outcome"] in {"localized", "healthy"}  # the other summaries begin with the outcome
+    lines = [f"{verdict['outcome']}: {verdict['summary']}" if named else verdict["summary"]]
     for suspect in verdict["suspects"]:
         name = f"{suspect['kind']}:{'-'.join(map(str, suspect['members']))}"
         slow = "does not answer" if suspect["slowdown"] is None else f"{suspect['slowdown']:.2f}x"
@@ -160,14 +161,17 @@ def describe(job: dict[str, Any]) -> list[str]:
     lines += [f"  hidden behind it: {', '.join(verdict['masked'])}"] if verdict["masked"] else []
     lines += [f"  not tested: {', '.join(verdict['untested'][:8])}"] if verdict["untested"] else []
     lines += [f"  {reason['code']}: {reason['text']}" for reason in verdict["reasons"]]
+    return [*lines, *_effort(verdict)]
+
+
+def _effort(verdict: dict[str, Any]) -> list[str]:
     cost, seen = verdict["cost"], verdict["detectable"]
-    lines.append(
-        f"  {cost['probes']} probes, {cost['measurements']} measurements, {cost['seconds']:.1f} s of probing"
-    )
-    path = "paths not tested" if seen["path"] is None else f"a path from {seen['path']}x"
+    path = ", no path" if seen["path"] is None else f" and a path from {seen['path']}x"
     delay = "" if seen["delay_ms"] is None else f" or +{seen['delay_ms']:.1f} ms"
-    lines.append(f"  could see a GPU from {seen['gpu']}x and {path}{delay}, at best")
-    return lines
+    return [
+        f"  {cost['probes']} probes, {cost['measurements']} measurements, {cost['seconds']:.1f} s of probing",
+        f"  could see a GPU from {seen['gpu']}x{path}{delay}, at best",
+    ]
 
 
 def _numbers(numbers: list[int]) -> str:

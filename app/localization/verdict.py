@@ -126,7 +126,7 @@ def conclude(strategy: Strategy, *, interrupted: Note | None, complete: bool, se
     return Verdict(
         outcome=outcome,
         suspects=suspects,
-        masked=[f"path:{rank}-*" for rank in sorted(strategy.evidence.slow_gpus)],
+        masked=_masked(strategy),
         untested=_untested(strategy, complete=complete),
         detectable=detectable(strategy, baseline),
         cost=cost,
@@ -215,6 +215,12 @@ def _main_baseline(strategy: Strategy) -> float | None:
     ledger = strategy.ledger
     classes = [ledger.class_of(p.members) for p in ledger.judged() if p.phase == 1]
     return ledger.baselines[max(sorted(set(classes)), key=classes.count)] if classes else None
+
+
+def _masked(strategy: Strategy) -> list[str]:
+    """Paths at slow GPUs, where paths are tested at all."""
+    hidden = strategy.evidence.slow_gpus if strategy.settings.paths_selectable else set()
+    return [f"path:{rank}-*" for rank in sorted(hidden)]
 
 
 def _untested(strategy: Strategy, *, complete: bool) -> list[str]:
