@@ -63,7 +63,7 @@ def test_a_verdict_in_words_names_evidence_masking_and_limits() -> None:
         "  not tested: path:1-2",
         "  deadline: time is up",
         "  9 probes, 27 measurements, 2.5 s of probing",
-        "  could see a GPU from 1.3x and paths not tested, at best",
+        "  could see a GPU from 1.3x, no path, at best",
     ]
 
 
