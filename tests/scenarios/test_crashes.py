@@ -126,8 +126,8 @@ def test_a_restarted_postgres(stack: Stack, client: httpx.Client, replica: Emula
     under_way(client, url)
     stack.services.postgres.kill()
     stack.services.postgres.start()
-    job = ended(client, url)
-    assert "resumed" in assert_one_right_verdict(stack, client, job)
+    # It is back at once: the worker reconnects between two probes, or loses its lease and resumes.
+    assert_one_right_verdict(stack, client, ended(client, url))
 
 
 def test_a_job_accepted_while_redis_is_away_is_not_lost(
