@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Literal
 
-from sqlalchemy import Engine, select
+from sqlalchemy import Connection, Engine, select
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session as DbSession
 
@@ -62,15 +62,19 @@ def run_slice(engine: Engine, settings: Settings, job_id: uuid.UUID) -> SliceEnd
             return "nothing_to_do"
         logger.info("job %s attempt %d: taken up", job.id, job.attempt)
         try:
-            return asyncio.run(_Slice(db, engine, settings, job, replica).run())
+            with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as log:
+                return asyncio.run(_Slice(db, log, job, replica, engine=engine, settings=settings).run())
         except LeaseLostError:
             logger.warning("job %s attempt %d: lease lost", job.id, job.attempt)
             return "lease_lost"
 
 
 class _Slice:
-    def __init__(self, db: DbSession, engine: Engine, settings: Settings, job: Job, replica: Replica) -> None:
+    def __init__(
+        self, db: DbSession, log: Connection, job: Job, replica: Replica, *, engine: Engine, settings: Settings
+    ) -> None:
         self._db = db
+        self._log = log
         self._engine = engine
         self._settings = settings
         self._job = job
@@ -124,6 +128,7 @@ class _Slice:
                 engine=found.engine,
                 history_ms=repository.healthy_baseline(self._db, self._job),
             )
+            self._db.commit()  # no transaction stays open while probes run
             session = Session(settings)
             self._append(Event("settings", settings.to_dict()), session)
             return session
@@ -147,7 +152,7 @@ class _Slice:
 
     def _append(self, event: Event, session: Session) -> None:
         cancel = repository.append(
-            self._db,
+            self._log,
             self._job,
             self._seq,
             event,
@@ -155,7 +160,6 @@ class _Slice:
             phase=session.phase,
             lease_s=self._settings.lease_s,
         )
-        self._db.commit()
         if cancel is None:
             raise LeaseLostError
         self._seq += 1
