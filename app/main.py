@@ -6,10 +6,15 @@ from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 
 from app import __version__
+from app.audit import endpoints as audit
 from app.health import endpoints as health
 from app.jobs import endpoints as jobs
+from app.keys import endpoints as keys
 from app.kit import problems
 from app.kit.middleware import BodyLimit, RequestId
+from app.metrics import endpoints as metrics
+from app.metrics.requests import Observed
+from app.probing_stops import endpoints as probing_stops
 from app.replicas import endpoints as replicas
 from app.settings import Settings, get_settings
 from app.topology import endpoints as topology
@@ -39,7 +44,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app: FastAPI = FastAPIOffline(title="FaultSense", version=__version__, description=DESCRIPTION, redoc_url=None)
     problems.install(app)
     app.add_middleware(BodyLimit, max_bytes=limits.max_body_bytes)
+    app.add_middleware(Observed)
     app.add_middleware(RequestId)
-    for feature in (replicas, topology, jobs, health):
+    for feature in (replicas, topology, jobs, probing_stops, keys, audit, health, metrics):
         app.include_router(feature.router)
     return app

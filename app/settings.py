@@ -40,6 +40,25 @@ class Settings(BaseSettings):
     requeue_after_s: float = Field(
         default=30.0, gt=0, le=3600, description="A queued job is sent again when no worker took it for so long."
     )
+    auth_failures_per_minute: int = Field(
+        default=20, ge=1, le=10_000, description="Wrong API keys from one address, a minute and API process."
+    )
+    retention_events_days: float = Field(
+        default=90.0,
+        gt=0,
+        le=3650,
+        description="A job's events are deleted so long after its end.",
+    )
+    retention_audit_days: float = Field(
+        default=400.0, gt=0, le=3650, description="Audit entries are kept so long."
+    )
+    metrics_host: str = Field(default="127.0.0.1", description="Address of the private metrics port.")
+    metrics_port: int | None = Field(
+        default=None, ge=1, le=65535, description="Serve /metrics here, too, without a key; unset: do not."
+    )
+    log_format: str = Field(
+        default="json", pattern="^(json|text)$", description="One JSON object a line, or text."
+    )
     log_level: str = Field(default="INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$", description="Log level.")
 
     @field_validator("replica_networks")

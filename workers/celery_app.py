@@ -6,25 +6,21 @@ no countdown, and a lost message is no lost job.
 
 from __future__ import annotations
 
-import logging
-
 from celery import Celery
 from celery.signals import setup_logging
 
-from app.kit.broker import LOCALIZE, QUEUE, RECOVER
+from app.kit import logs
+from app.kit.broker import LOCALIZE, QUEUE, RECOVER, RETAIN
 from app.settings import get_settings
 
 HARD_LIMIT_S = 120
 VISIBILITY_TIMEOUT_S = 300
+RETAIN_EVERY_S = 60.0
 
 
 @setup_logging.connect
 def _log(**_: object) -> None:
-    logging.basicConfig(
-        level=get_settings().log_level, format="%(asctime)s %(levelname)s %(processName)s %(name)s: %(message)s"
-    )
-    for chatty in ("httpx", "httpcore", "celery.app.trace", "celery.worker.strategy"):
-        logging.getLogger(chatty).setLevel(logging.WARNING)
+    logs.configure(get_settings())
 
 
 def make_celery() -> Celery:
@@ -39,7 +35,7 @@ def make_celery() -> Celery:
         task_serializer="json",
         accept_content=["json"],
         task_default_queue=QUEUE,
-        task_routes={LOCALIZE: {"queue": QUEUE}, RECOVER: {"queue": QUEUE}},
+        task_routes={name: {"queue": QUEUE} for name in (LOCALIZE, RECOVER, RETAIN)},
         task_time_limit=HARD_LIMIT_S,
         worker_prefetch_multiplier=1,
         worker_soft_shutdown_timeout=HARD_LIMIT_S / 12,
@@ -62,7 +58,8 @@ def make_celery() -> Celery:
                 "schedule": settings.sweep_s,
                 # A sweep that nobody ran in time is stale: the next one does the same.
                 "options": {"expires": max(1.0, settings.sweep_s)},
-            }
+            },
+            "retain": {"task": RETAIN, "schedule": RETAIN_EVERY_S, "options": {"expires": RETAIN_EVERY_S}},
         },
         timezone="UTC",
     )

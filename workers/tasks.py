@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 import uuid
 
@@ -10,10 +11,11 @@ from sqlalchemy.orm import Session
 
 from app.jobs import service
 from app.jobs.runner import run_slice
-from app.kit.broker import LOCALIZE, RECOVER, hint
+from app.kit import audit, idempotency, retention
+from app.kit.broker import LOCALIZE, RECOVER, RETAIN, hint
 from app.kit.db import get_engine
 from app.settings import get_settings
-from workers.celery_app import celery_app
+from workers.celery_app import RETAIN_EVERY_S, celery_app
 
 logger = logging.getLogger(__name__)
 
@@ -40,3 +42,18 @@ def recover() -> None:
     for job_id in due:
         logger.warning("job %s: told to a worker again", job_id)
         hint(LOCALIZE, str(job_id))
+
+
+@celery_app.task(name=RETAIN)
+def retain() -> None:
+    """Delete what has been kept long enough, in small batches; what is left waits for the next tick."""
+    settings = get_settings()
+    retention.delete_in_batches(
+        get_engine(),
+        [
+            lambda db: service.delete_old_events(db, dt.timedelta(days=settings.retention_events_days)),
+            lambda db: audit.delete_old(db, dt.timedelta(days=settings.retention_audit_days)),
+            idempotency.delete_expired,
+        ],
+        seconds=RETAIN_EVERY_S / 3,
+    )

@@ -53,13 +53,20 @@ def serve(
     """Run the API process."""
     import uvicorn
 
+    from app.kit import logs
+    from app.metrics.endpoints import serve_privately
+
     settings = read_settings()
+    logs.configure(settings)
+    if settings.metrics_port is not None:
+        with refusing(OSError):
+            serve_privately(settings.metrics_host, settings.metrics_port)
     uvicorn.run(
         "app.main:create_app",
         factory=True,
         host=host,
         port=port,
-        log_level=settings.log_level.lower(),
+        log_config=None,
         access_log=False,
         server_header=False,
         # Longer than clients keep idle connections, so that no request meets one that is being closed.

@@ -123,6 +123,7 @@ class Stack:
         chosen = {
             "replica_networks": json.dumps(LOOPBACK_NETWORKS),
             "log_level": "WARNING",
+            "log_format": "text",
             "secret_keys": json.dumps([self._secret_key()]),
         }
         own = {"database_url": self.services.database_url, "redis_url": self.services.redis_url, **self._extra}

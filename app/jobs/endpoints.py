@@ -3,49 +3,51 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import APIRouter, Depends, Header, Query, Response
 from fastapi.responses import StreamingResponse
-from sqlalchemy.orm import Session
 
-from app.jobs import repository, service
-from app.jobs.models import Job, JobEvent
-from app.jobs.schemas import (
-    JobError,
-    JobOut,
-    LocalizeRequest,
-    PlanOut,
-    ProbeOut,
-    Progress,
-    State,
-    VerdictOut,
-)
-from app.kit import broker, paging
+from app.jobs import documents, repository, service
+from app.jobs.documents import LIVE
+from app.jobs.schemas import JobOut, LocalizeRequest, Outcome, PlanOut, ProbeOut, State
+from app.jobs.watch import watch
+from app.kit import broker, headers, paging
 from app.kit.auth import require
 from app.kit.db import Db
+from app.kit.idempotency import Idempotent
 from app.kit.paging import Page
-from app.kit.problems import invalid, responses
+from app.kit.problems import responses
+from app.kit.transaction import TransactionalRoute, after_commit
 from app.localization.events import Event, dump_log
 from app.replicas import service as replicas
 
-router = APIRouter(tags=["jobs"])
+router = APIRouter(tags=["jobs"], route_class=TransactionalRoute)
 READ = [Depends(require("read"))]
+# One event of a stream, as OpenAPI describes server-sent events.
+SSE_SCHEMA = {"type": "object", "properties": {name: {"type": "string"} for name in ("data", "event", "id")}}
 OPERATE = [Depends(require("operate"))]
-LIVE = {"queued", "running"}
 
 
 @router.post(
     "/replicas/{replica_id}/localize",
     status_code=202,
     operation_id="localize",
-    dependencies=OPERATE,
-    responses={200: {"model": PlanOut, "description": "The plan (dry_run)"}, **responses(400, 404, 409, 413)},
+    dependencies=[*OPERATE, Idempotent],
+    responses={
+        200: {"model": PlanOut, "description": "The plan (dry_run)"},
+        202: {"headers": {**headers.LOCATION, **headers.RETRY_AFTER}},
+        **responses(400, 404, 409, 413),
+    },
     response_model=JobOut,
 )
 def localize(replica_id: uuid.UUID, db: Db, response: Response, request: LocalizeRequest | None = None) -> Any:
-    """Start a job that finds the slow GPU or path. 409 with its Location while another one runs."""
+    """Start a job that finds the slow GPU or path.
+
+    409 with its Location while another one runs, and while probing is stopped. With `dry_run` the answer is the
+    plan: what Phase 1 would send, and the smallest faults that it could see.
+    """
     wanted = request or LocalizeRequest()
     replica = replicas.get(db, replica_id, lock=not wanted.dry_run)
     settings = service.settle(db, replica, wanted)
@@ -53,11 +55,10 @@ def localize(replica_id: uuid.UUID, db: Db, response: Response, request: Localiz
         plan = service.plan(replica, settings)
         return Response(plan.model_dump_json(), media_type="application/json")
     job = service.create(db, replica, wanted, settings)
-    db.commit()
-    broker.hint(broker.LOCALIZE, str(job.id))
+    after_commit(db, lambda: broker.hint(broker.LOCALIZE, str(job.id)))
     response.headers["Location"] = f"/jobs/{job.id}"
     response.headers["Retry-After"] = "1"
-    return _shown(job, None)
+    return documents.job(job, None)
 
 
 @router.get("/jobs", operation_id="listJobs", dependencies=READ, responses=responses())
@@ -67,54 +68,92 @@ def list_jobs(
     cursor: paging.Cursor = None,
     replica_id: uuid.UUID | None = None,
     state: State | None = None,
+    outcome: Outcome | None = None,
+    since: Annotated[paging.Moment | None, Query(description="Created then or later; with a time zone.")] = None,
+    until: Annotated[paging.Moment | None, Query(description="Created before; with a time zone.")] = None,
 ) -> Page[JobOut]:
     """Jobs, the newest first."""
-    found = repository.page(db, limit=limit, cursor=cursor, replica_id=replica_id, state=state)
+    wanted = repository.Filters(replica_id, state, outcome, since, until)
+    found = repository.page(db, wanted, limit=limit, cursor=cursor)
     more = found[limit - 1] if len(found) > limit else None
     return Page[JobOut](
-        items=_with_verdicts(db, found[:limit]),
+        items=documents.with_verdicts(db, found[:limit]),
         next_cursor=paging.encode(more.created_at, more.id) if more else None,
     )
 
 
-@router.get("/jobs/{job_id}", operation_id="getJob", dependencies=READ, responses=responses(404))
+@router.get(
+    "/jobs/{job_id}",
+    operation_id="getJob",
+    dependencies=READ,
+    responses={200: {"headers": headers.RETRY_AFTER}, **responses(404)},
+)
 def get(job_id: uuid.UUID, db: Db, response: Response) -> JobOut:
-    """One job, with its verdict when it has one."""
+    """One job, with its verdict when it has one. While it lives, `Retry-After` says when to ask again."""
     job = service.get(db, job_id)
     if job.state in LIVE:
         response.headers["Retry-After"] = "1"
-    return _with_verdicts(db, [job])[0]
+    return documents.with_verdicts(db, [job])[0]
 
 
 @router.post(
     "/jobs/{job_id}/cancel",
     status_code=202,
     operation_id="cancelJob",
-    dependencies=OPERATE,
+    dependencies=[*OPERATE, Idempotent],
     responses=responses(404, 409),
 )
 def cancel(job_id: uuid.UUID, db: Db) -> JobOut:
     """Cancel a job: at once while it is queued, within one probe while it runs."""
     job = service.get(db, job_id)
     service.cancel(db, job)
-    db.commit()
+    db.flush()
     db.refresh(job)
-    return _with_verdicts(db, [job])[0]
+    return documents.with_verdicts(db, [job])[0]
 
 
-@router.get("/jobs/{job_id}/probes", operation_id="listProbes", dependencies=READ, responses=responses(404))
-def probes(
-    job_id: uuid.UUID,
-    db: Db,
-    limit: paging.Limit = 100,
-    cursor: Annotated[str | None, Query(max_length=20, description="`next_cursor` of the page before.")] = None,
-) -> Page[ProbeOut]:
-    """Measurements of a job, in order."""
-    service.get(db, job_id)
-    found = repository.answers(db, job_id, after=_after(cursor), limit=limit)
+@router.get("/jobs/{job_id}/probes", operation_id="listProbes", dependencies=READ, responses=responses(404, 410))
+def probes(job_id: uuid.UUID, db: Db, limit: paging.Limit = 100, cursor: paging.Cursor = None) -> Page[ProbeOut]:
+    """Measurements of a job, in order. 410 when the retention has deleted them."""
+    service.with_events(db, job_id)
+    after = -1 if cursor is None else paging.decode_number(cursor)
+    found = repository.answers(db, job_id, after=after, limit=limit)
     return Page[ProbeOut](
-        items=[_probe(event) for event in found[:limit]],
-        next_cursor=str(found[limit - 1].seq) if len(found) > limit else None,
+        items=[documents.probe(event) for event in found[:limit]],
+        next_cursor=paging.encode_number(found[limit - 1].seq) if len(found) > limit else None,
+    )
+
+
+@router.get(
+    "/jobs/{job_id}/events",
+    operation_id="watchJob",
+    dependencies=READ,
+    response_class=StreamingResponse,
+    responses={
+        200: {"content": {"text/event-stream": {"schema": SSE_SCHEMA}}, "description": "The stream"},
+        204: {"description": "The last event was seen already: nothing will follow"},
+        **responses(404),
+    },
+)
+async def events(
+    job_id: uuid.UUID,
+    last_event_id: Annotated[
+        str | None, Header(pattern=r"^(\d{1,9}|end)$", description="Continue after this event's id.")
+    ] = None,
+) -> Response:
+    """Follow a job: its log's events as they are stored, its progress, and at the end the whole job.
+
+    `id` is the event's number, so that a watcher that reconnects with `Last-Event-ID` misses nothing; browsers do
+    so by themselves. `state` (no id) has state, phase and progress; `end` has the job and its verdict, then the
+    stream ends. A comment line comes every few seconds while nothing happens.
+    """
+    if last_event_id == "end":
+        return Response(status_code=204)
+    after = -1 if last_event_id is None else int(last_event_id)
+    return StreamingResponse(
+        await watch(job_id, after),
+        media_type="text/event-stream",
+        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )
 
 
@@ -125,12 +164,12 @@ def probes(
     response_class=StreamingResponse,
     responses={
         200: {"content": {"application/x-ndjson": {"schema": {"type": "string"}}}, "description": "JSON lines"},
-        **responses(404),
+        **responses(404, 410),
     },
 )
 def log(job_id: uuid.UUID, db: Db) -> StreamingResponse:
-    """The event log, one JSON object a line: the input of `faultsense replay`."""
-    job = service.get(db, job_id)
+    """The event log, one JSON object a line: the input of `faultsense replay`. 410 when it was deleted."""
+    job = service.with_events(db, job_id)
     events = repository.events(db, job_id)
     verdict = repository.verdicts(db, [job.id]).get(job.id)
     if verdict is not None:
@@ -141,45 +180,3 @@ def log(job_id: uuid.UUID, db: Db) -> StreamingResponse:
 def _lines(events: list[Event]) -> Iterator[str]:
     for line in dump_log(events):
         yield line + "\n"
-
-
-def _after(cursor: str | None) -> int:
-    if cursor is None:
-        return -1
-    if not (cursor.isascii() and cursor.isdigit() and len(cursor) <= 9):
-        raise invalid("query.cursor", "is not a cursor of this service")
-    return int(cursor)
-
-
-def _with_verdicts(db: Session, jobs: Sequence[Job]) -> list[JobOut]:
-    verdicts = repository.verdicts(db, [job.id for job in jobs])
-    return [_shown(job, verdicts.get(job.id)) for job in jobs]
-
-
-def _shown(job: Job, verdict: dict[str, Any] | None) -> JobOut:
-    links = {"self": f"/jobs/{job.id}", "replica": f"/replicas/{job.replica_id}"}
-    links |= {name: f"/jobs/{job.id}/{name}" for name in ("probes", "log")}
-    if job.state in LIVE:
-        links["cancel"] = f"/jobs/{job.id}/cancel"
-    return JobOut(
-        id=job.id,
-        replica_id=job.replica_id,
-        state=job.state,
-        phase=job.phase,
-        progress=Progress(done=job.done, planned=job.planned),
-        attempt=job.attempt,
-        created_at=job.created_at,
-        started_at=job.started_at,
-        finished_at=job.finished_at,
-        deadline_at=job.deadline_at,
-        settings=job.settings,
-        topology_version=job.topology_version,
-        verdict=None if verdict is None else VerdictOut.model_validate(verdict),
-        error=None if job.error is None else JobError.model_validate(job.error),
-        links=links,
-    )
-
-
-def _probe(event: JobEvent) -> ProbeOut:
-    known = {name: value for name, value in event.data.items() if name in ProbeOut.model_fields}
-    return ProbeOut(seq=event.seq, at=event.created_at, type=event.type, **known)

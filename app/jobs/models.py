@@ -28,6 +28,7 @@ class Job(Base):
         Index("uq_jobs_live", "replica_id", unique=True, postgresql_where=text(LIVE)),
         Index("ix_jobs_live_lease", "lease_until", postgresql_where=text(LIVE)),
         Index("ix_jobs_created_at_id", "created_at", "id"),
+        Index("ix_jobs_finished_at_kept", "finished_at", postgresql_where=text("events_deleted_at IS NULL")),
         Index("ix_jobs_replica_id_created_at_id", "replica_id", "created_at", "id"),
     )
 
@@ -49,6 +50,7 @@ class Job(Base):
     finished_at: Mapped[dt.datetime | None]
     deadline_at: Mapped[dt.datetime]
     error: Mapped[dict[str, Any] | None]
+    events_deleted_at: Mapped[dt.datetime | None]
 
 
 class JobEvent(Base):

@@ -5,20 +5,38 @@ from __future__ import annotations
 import datetime as dt
 import json
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, and_, func, or_, select, text, update
+from sqlalchemy import (
+    ARRAY,
+    Connection,
+    Integer,
+    Uuid,
+    and_,
+    cast,
+    column,
+    delete,
+    func,
+    or_,
+    select,
+    text,
+    true,
+    update,
+)
 from sqlalchemy.dialects.postgresql import insert
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, aliased
 
 from app.jobs.models import Job, JobEvent, JobVerdict
 from app.kit import paging
 from app.localization.events import ANSWERS, Event
+from app.probing_stops import service as probing_stops
 
 _LIVE = Job.state.in_(("queued", "running"))
 
-# One statement a measurement: renew the lease, keep the progress, append the event, learn of a cancellation.
+# One statement a measurement: renew the lease, keep the progress, append the event, learn of a cancellation or
+# of a stop switch.
 # No row comes back when another attempt has the job.
 _APPEND = text(
     """
@@ -26,14 +44,26 @@ _APPEND = text(
         UPDATE jobs SET lease_until = now() + make_interval(secs => :lease_s),
                         done = :done, planned = :planned, phase = :phase
         WHERE id = :job_id AND attempt = :attempt AND state = 'running'
-        RETURNING cancel_requested
+        RETURNING cancel_requested, replica_id
     ), appended AS (
         INSERT INTO events (job_id, seq, type, attempt, data)
         SELECT :job_id, :seq, :type, :attempt, CAST(:data AS jsonb) FROM fenced
     )
-    SELECT cancel_requested FROM fenced
+    SELECT cancel_requested, stop.reason, stop.stopped_by
+    FROM fenced LEFT JOIN LATERAL (
+        SELECT reason, stopped_by FROM probing_stops
+        WHERE scope IN ('fleet', fenced.replica_id::text) ORDER BY scope = 'fleet' DESC LIMIT 1
+    ) stop ON true
     """
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What a worker is told while it appends: a cancellation, or why probing was stopped."""
+
+    cancel: bool
+    stop: str | None
 
 
 def get(db: Session, job_id: uuid.UUID) -> Job | None:
@@ -57,15 +87,30 @@ def create(db: Session, values: dict[str, Any], deadline_s: float) -> Job | None
     return db.scalar(statement)
 
 
-def page(
-    db: Session, *, limit: int, cursor: str | None, replica_id: uuid.UUID | None, state: str | None
-) -> Sequence[Job]:
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """Which jobs a list shows; None: all."""
+
+    replica_id: uuid.UUID | None = None
+    state: str | None = None
+    outcome: str | None = None
+    since: dt.datetime | None = None
+    until: dt.datetime | None = None
+
+
+def page(db: Session, wanted: Filters, *, limit: int, cursor: str | None) -> Sequence[Job]:
     """Jobs, the newest first; one more than ``limit`` when there is another page."""
     query = select(Job)
-    if replica_id is not None:
-        query = query.where(Job.replica_id == replica_id)
-    if state is not None:
-        query = query.where(Job.state == state)
+    if wanted.replica_id is not None:
+        query = query.where(Job.replica_id == wanted.replica_id)
+    if wanted.state is not None:
+        query = query.where(Job.state == wanted.state)
+    if wanted.outcome is not None:
+        query = query.join(JobVerdict, JobVerdict.job_id == Job.id).where(JobVerdict.outcome == wanted.outcome)
+    if wanted.since is not None:
+        query = query.where(Job.created_at >= wanted.since)
+    if wanted.until is not None:
+        query = query.where(Job.created_at < wanted.until)
     if cursor:
         query = query.where(paging.before(cursor, Job.created_at, Job.id))
     return db.scalars(query.order_by(Job.created_at.desc(), Job.id.desc()).limit(limit + 1)).all()
@@ -83,12 +128,58 @@ def events(db: Session, job_id: uuid.UUID) -> list[Event]:
     return [Event(row.type, row.data) for row in rows]
 
 
+def last_seq(db: Session, job_id: uuid.UUID) -> int:
+    """Number of a job's last event; -1 when there is none."""
+    return db.execute(
+        select(func.coalesce(func.max(JobEvent.seq), -1)).where(JobEvent.job_id == job_id)
+    ).scalar_one()
+
+
+def some(db: Session, job_ids: Sequence[uuid.UUID]) -> Sequence[Job]:
+    """Jobs of these ids, those that exist."""
+    return db.scalars(select(Job).where(Job.id.in_(job_ids))).all()
+
+
+def events_after(db: Session, seen: Mapping[uuid.UUID, int], limit: int) -> Sequence[JobEvent]:
+    """Events of jobs after a number each, in order, at most ``limit`` a job."""
+    wanted = (
+        func.unnest(cast(list(seen.keys()), ARRAY(Uuid)), cast(list(seen.values()), ARRAY(Integer)))
+        .table_valued(column("job_id", Uuid), column("after", Integer))
+        .render_derived("wanted")
+    )
+    news = (
+        select(JobEvent)
+        .where(JobEvent.job_id == wanted.c.job_id, JobEvent.seq > wanted.c.after)
+        .order_by(JobEvent.seq)
+        .limit(limit)
+        .lateral("news")
+    )
+    event = aliased(JobEvent, news)
+    return db.scalars(select(event).select_from(wanted.join(news, true())).order_by(event.job_id, event.seq)).all()
+
+
 def answers(db: Session, job_id: uuid.UUID, *, after: int, limit: int) -> Sequence[JobEvent]:
     """Measurements of a job after a sequence number; one more than ``limit`` when there are more."""
     query = select(JobEvent).where(
         JobEvent.job_id == job_id, JobEvent.seq > after, JobEvent.type.in_(sorted(ANSWERS))
     )
     return db.scalars(query.order_by(JobEvent.seq).limit(limit + 1)).all()
+
+
+def delete_events(db: Session, older_than: dt.timedelta, jobs: int = 10) -> int:
+    """Delete the events of some jobs that ended so long ago; a job may have 20,000, so a few jobs at a time."""
+    old = (
+        select(Job.id)
+        .where(Job.events_deleted_at.is_(None), Job.finished_at < func.now() - older_than)
+        .order_by(Job.finished_at)
+        .limit(jobs)
+        .with_for_update(skip_locked=True)
+    )
+    ids = list(
+        db.scalars(update(Job).where(Job.id.in_(old)).values(events_deleted_at=func.now()).returning(Job.id))
+    )
+    db.execute(delete(JobEvent).where(JobEvent.job_id.in_(ids)))
+    return len(ids)
 
 
 def healthy_baseline(db: Session, job: Job) -> float | None:
@@ -114,11 +205,22 @@ def _as_text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def claim(db: Session, job_id: uuid.UUID, lease_s: float) -> Job | None:
-    """Take a job that nobody holds; the attempt number goes up and fences off whoever had it before."""
+def claim(db: Session, job_id: uuid.UUID, lease_s: float) -> tuple[Job | None, bool]:
+    """Take a job that nobody holds; the attempt number goes up and fences off whoever had it before.
+
+    Returns
+    -------
+    tuple of (Job or None, bool)
+        The job, and whether its last holder went silent instead of giving it back.
+    """
+    free = or_(Job.lease_until.is_(None), Job.lease_until < func.now())
+    held_before = select(Job.lease_until.is_not(None)).where(Job.id == job_id, _LIVE, free).with_for_update()
+    silent = db.scalar(held_before)
+    if silent is None:
+        return None, False
     statement = (
         update(Job)
-        .where(Job.id == job_id, _LIVE, or_(Job.lease_until.is_(None), Job.lease_until < func.now()))
+        .where(Job.id == job_id)
         .values(
             state="running",
             attempt=Job.attempt + 1,
@@ -127,7 +229,7 @@ def claim(db: Session, job_id: uuid.UUID, lease_s: float) -> Job | None:
         )
         .returning(Job)
     )
-    return db.scalar(statement, execution_options={"populate_existing": True})
+    return db.scalar(statement, execution_options={"populate_existing": True}), silent
 
 
 def append(
@@ -139,13 +241,13 @@ def append(
     progress: tuple[int, int],
     phase: int | None,
     lease_s: float,
-) -> bool | None:
+) -> Heard | None:
     """Append an event under the lease, in one statement: an autocommit connection saves two round trips.
 
     Returns
     -------
-    bool or None
-        Whether a cancellation is wanted; None when the lease is lost and nothing was written.
+    Heard or None
+        Whether the job shall end; None when the lease is lost and nothing was written.
     """
     values = {
         "job_id": job.id,
@@ -158,7 +260,19 @@ def append(
         "phase": phase,
         "lease_s": lease_s,
     }
-    return db.execute(_APPEND, values).scalar()
+    row = db.execute(_APPEND, values).one_or_none()
+    return None if row is None else Heard(row.cancel_requested, _stop_text(row.reason, row.stopped_by))
+
+
+def heard(db: Session, job: Job) -> Heard:
+    """What `append` would tell, before there is anything to append."""
+    held = probing_stops.of(db, job.replica_id)
+    stop = None if held is None else _stop_text(held.reason, held.stopped_by)
+    return Heard(job.cancel_requested, stop)
+
+
+def _stop_text(reason: str | None, stopped_by: str | None) -> str | None:
+    return None if reason is None else f"probing was stopped by {stopped_by!r}: {reason}"
 
 
 def renew(db: Session, job_id: uuid.UUID, attempt: int, lease_s: float) -> bool:

@@ -15,8 +15,9 @@ from sqlalchemy import Connection, Engine, select
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session as DbSession
 
-from app.jobs import repository
+from app.jobs import accounts, repository
 from app.jobs.models import Job, JobVerdict
+from app.kit import logs
 from app.kit.secrets import SecretsError
 from app.localization.errors import LocalizationError
 from app.localization.events import Event
@@ -55,14 +56,19 @@ def run_slice(engine: Engine, settings: Settings, job_id: uuid.UUID) -> SliceEnd
         When PostgreSQL goes away; the lease runs out and the sweep brings the job back.
     """
     with DbSession(engine, expire_on_commit=False) as db:
-        job = repository.claim(db, job_id, settings.lease_s)
+        job, recovered = repository.claim(db, job_id, settings.lease_s)
+        if recovered:
+            accounts.count_recovery(db)
         replica = None if job is None else db.scalar(select(Replica).where(Replica.id == job.replica_id))
         db.commit()
         if job is None or replica is None:
             return "nothing_to_do"
         logger.info("job %s attempt %d: taken up", job.id, job.attempt)
         try:
-            with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as log:
+            with (
+                logs.about_job(job.id, job.replica_id),
+                engine.connect().execution_options(isolation_level="AUTOCOMMIT") as log,
+            ):
                 return asyncio.run(_Slice(db, log, job, replica, engine=engine, settings=settings).run())
         except LeaseLostError:
             logger.warning("job %s attempt %d: lease lost", job.id, job.attempt)
@@ -80,7 +86,8 @@ class _Slice:
         self._job = job
         self._replica = replica
         self._seq = 0
-        self._cancel = job.cancel_requested
+        self._heard = repository.heard(db, job)
+        self._ended_by: Event | None = None
         self._lease_lost = asyncio.Event()
         self._ends_at = time.monotonic() + settings.slice_s
 
@@ -94,9 +101,13 @@ class _Slice:
                 await heartbeat
 
     async def _work(self) -> SliceEnd:
+        log = repository.events(self._db, self._job.id)
+        self._db.commit()  # no transaction stays open while probes run
+        if not log and (stop := self._interruption()) is not None and stop.type == "cancelled":
+            return self._finish("cancelled", _as_error(stop))
         try:
             access = replicas.access(self._replica)
-            session = await self._open_session(access)
+            session = await self._open_session(access, log)
         except PreflightError as error:
             return self._fail(error.code, error.detail)
         except SecretsError as error:
@@ -117,10 +128,8 @@ class _Slice:
             await prober.leave()
         return self._end(upcoming)
 
-    async def _open_session(self, access: ReplicaAccess) -> Session:
+    async def _open_session(self, access: ReplicaAccess, log: list[Event]) -> Session:
         """A new session after the preflight, or the one that the log describes."""
-        log = repository.events(self._db, self._job.id)
-        self._db.commit()
         if not log:
             found = await preflight(access)
             settings = replace(
@@ -128,7 +137,7 @@ class _Slice:
                 engine=found.engine,
                 history_ms=repository.healthy_baseline(self._db, self._job),
             )
-            self._db.commit()  # no transaction stays open while probes run
+            self._db.commit()
             session = Session(settings)
             self._append(Event("settings", settings.to_dict()), session)
             return session
@@ -141,7 +150,9 @@ class _Slice:
     def _interruption(self) -> Event | None:
         if self._lease_lost.is_set():
             raise LeaseLostError
-        if self._cancel:
+        if self._heard.stop is not None:
+            return Event("cancelled", {"code": "probing_stopped", "detail": self._heard.stop})
+        if self._heard.cancel:
             return Event("cancelled")
         left_s = self._job.deadline_at.timestamp() - time.time()
         return Event("deadline") if left_s <= 0 else None
@@ -149,9 +160,11 @@ class _Slice:
     def _take(self, session: Session, event: Event) -> None:
         session.observe(event)
         self._append(event, session)
+        if event.type == "cancelled":
+            self._ended_by = event
 
     def _append(self, event: Event, session: Session) -> None:
-        cancel = repository.append(
+        heard = repository.append(
             self._log,
             self._job,
             self._seq,
@@ -160,10 +173,10 @@ class _Slice:
             phase=session.phase,
             lease_s=self._settings.lease_s,
         )
-        if cancel is None:
+        if heard is None:
             raise LeaseLostError
         self._seq += 1
-        self._cancel = cancel
+        self._heard = heard
 
     async def _keep_lease(self) -> None:
         """Renew the lease while a long probe is on its way; a probe's own append renews it, too."""
@@ -187,8 +200,6 @@ class _Slice:
         return "again"
 
     def _end(self, verdict: Verdict) -> SliceEnd:
-        cancelled = any(reason["code"] == "cancelled" for reason in verdict.reasons)
-        state = "cancelled" if cancelled else "succeeded"
         self._db.add(
             JobVerdict(
                 job_id=self._job.id,
@@ -197,14 +208,25 @@ class _Slice:
                 document=verdict.to_dict(),
             )
         )
-        self._fenced(lambda: repository.finish(self._db, self._job.id, self._job.attempt, state, None))
         logger.info("job %s: %s", self._job.id, verdict.summary)
-        return "ended"
+        state = "succeeded" if self._ended_by is None else "cancelled"
+        return self._finish(state, None, outcome=verdict.outcome)
 
     def _fail(self, code: str, detail: str) -> SliceEnd:
-        error = {"code": code, "detail": detail}
-        self._fenced(lambda: repository.finish(self._db, self._job.id, self._job.attempt, "failed", error))
         logger.warning("job %s: failed, %s: %s", self._job.id, code, detail)
+        return self._finish("failed", {"code": code, "detail": detail})
+
+    def _finish(self, state: str, error: dict[str, str] | None, *, outcome: str | None = None) -> SliceEnd:
+        """The last state, the verdict and what is counted of the job: one transaction."""
+
+        def write() -> bool:
+            if not repository.finish(self._db, self._job.id, self._job.attempt, state, error):
+                return False
+            accounts.count_end(self._db, state, outcome)
+            accounts.count_probes(self._db, self._job.id, self._replica.document["limits"]["probes_per_second"])
+            return True
+
+        self._fenced(write)
         return "ended"
 
     def _fenced(self, write: Callable[[], bool]) -> None:
@@ -213,3 +235,10 @@ class _Slice:
             self._db.rollback()
             raise LeaseLostError
         self._db.commit()
+
+
+def _as_error(stop: Event) -> dict[str, str]:
+    return {
+        "code": stop.data.get("code", "cancelled"),
+        "detail": stop.data.get("detail", "the job was cancelled before its first probe"),
+    }

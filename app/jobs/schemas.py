@@ -9,6 +9,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 State = Literal["queued", "running", "succeeded", "failed", "cancelled", "expired"]
+Outcome = Literal["localized", "healthy", "uniform_slowdown", "inconclusive"]
 
 
 class LocalizeRequest(BaseModel):
@@ -88,7 +89,7 @@ class Cost(BaseModel):
 class VerdictOut(BaseModel):
     """The answer."""
 
-    outcome: Literal["localized", "healthy", "uniform_slowdown", "inconclusive"]
+    outcome: Outcome
     suspects: list[SuspectOut]
     masked: list[str] = Field(description="Hidden behind a slow GPU: `path:5-*` is every path at GPU 5.")
     untested: list[str] = Field(description="Neither cleared nor accused; `*` stands for every rank.")

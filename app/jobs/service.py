@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import uuid
 from typing import Any
 
 from sqlalchemy.orm import Session
 
-from app.jobs import repository
+from app.jobs import accounts, repository
 from app.jobs.models import Job
 from app.jobs.schemas import Detectable, LocalizeRequest, PlanOut
 from app.kit.problems import Problem, invalid, not_found
@@ -17,6 +18,7 @@ from app.localization.settings import Settings as SessionSettings
 from app.localization.settings import default_baseline, default_probe_size
 from app.localization.strategies import Strategy, make_strategy
 from app.localization.verdict import detectable
+from app.probing_stops import service as probing_stops
 from app.replicas import service as replicas
 from app.replicas.models import Replica
 from app.topology import service as topologies
@@ -39,6 +41,30 @@ def get(db: Session, job_id: uuid.UUID) -> Job:
     if job is None:
         raise not_found("job", job_id)
     return job
+
+
+def with_events(db: Session, job_id: uuid.UUID) -> Job:
+    """A job whose events are still stored.
+
+    Raises
+    ------
+    Problem
+        404, or 410 when the retention has deleted them.
+    """
+    job = get(db, job_id)
+    if job.events_deleted_at is not None:
+        raise Problem(
+            410,
+            "events_deleted",
+            f"the events of job {job_id} were deleted on {job.events_deleted_at:%Y-%m-%d}, after the time that"
+            " FAULTSENSE_RETENTION_EVENTS_DAYS keeps them; its verdict stays",
+        )
+    return job
+
+
+def delete_old_events(db: Session, older_than: dt.timedelta) -> int:
+    """Delete the events of a few jobs that ended long ago; the number of jobs, 0 when none is left."""
+    return repository.delete_events(db, older_than)
 
 
 def settle(db: Session, replica: Replica, request: LocalizeRequest) -> SessionSettings:
@@ -102,8 +128,9 @@ def create(db: Session, replica: Replica, request: LocalizeRequest, settings: Se
     Raises
     ------
     Problem
-        409 with the Location of the job that the replica is busy with.
+        409 with the Location of the job that the replica is busy with, or because probing is stopped.
     """
+    probing_stops.refuse_if_stopped(db, replica.id)
     values: dict[str, Any] = {
         "replica_id": replica.id,
         "state": "queued",
@@ -151,7 +178,10 @@ def cancel(db: Session, job: Job) -> None:
     Problem
         409 when it has ended in another way.
     """
-    if repository.cancel_queued(db, job.id) or repository.request_cancel(db, job.id):
+    if repository.cancel_queued(db, job.id):
+        accounts.count_end(db, "cancelled", None)
+        return
+    if repository.request_cancel(db, job.id):
         return
     db.refresh(job)
     if job.state != "cancelled":
@@ -160,8 +190,12 @@ def cancel(db: Session, job: Job) -> None:
 
 def sweep(db: Session, requeue_after_s: float) -> list[uuid.UUID]:
     """End what is past saving, and return the jobs that a worker must be told of again."""
-    repository.expire_queued(db)
-    repository.give_up_lost(db, LOST_GRACE_S)
+    for state, ended in (
+        ("expired", repository.expire_queued(db)),
+        ("failed", repository.give_up_lost(db, LOST_GRACE_S)),
+    ):
+        if ended:
+            accounts.count_end(db, state, None, len(ended))
     return repository.due_again(db, requeue_after_s)
 
 

@@ -11,15 +11,17 @@ import hashlib
 import secrets
 import uuid
 from collections.abc import Callable
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast
 
-from fastapi import Depends
+from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
-from sqlalchemy import ARRAY, LargeBinary, String, select
+from sqlalchemy import ARRAY, LargeBinary, String, func, or_, select
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
+from app.kit import failures
 from app.kit.db import Base, CreatedAt, Db, Id
 from app.kit.problems import Problem
+from app.settings import get_settings
 
 Scope = Literal["read", "operate", "admin"]
 SCOPES: tuple[Scope, ...] = ("read", "operate", "admin")
@@ -32,7 +34,7 @@ PREFIX = "fs_"
 
 
 class ApiKey(Base):
-    """A key; only its hash is kept."""
+    """A key; only its hash is kept. After ``expires_at`` or ``revoked_at`` it opens nothing."""
 
     __tablename__ = "api_keys"
 
@@ -41,13 +43,16 @@ class ApiKey(Base):
     digest: Mapped[bytes] = mapped_column(LargeBinary, unique=True)
     scopes: Mapped[list[str]] = mapped_column(ARRAY(String(20)))
     created_at: Mapped[CreatedAt]
+    expires_at: Mapped[dt.datetime | None]
     revoked_at: Mapped[dt.datetime | None]
 
 
-def create_key(db: Session, name: str, scope: Scope = "admin") -> tuple[ApiKey, str]:
+def create_key(
+    db: Session, name: str, scope: Scope = "admin", expires_at: dt.datetime | None = None
+) -> tuple[ApiKey, str]:
     """Make a key; its text is returned once and cannot be read again."""
     text = PREFIX + secrets.token_urlsafe(32)
-    key = ApiKey(name=name, digest=_digest(text), scopes=[scope])
+    key = ApiKey(name=name, digest=_digest(text), scopes=[scope], expires_at=expires_at, revoked_at=None)
     db.add(key)
     db.flush()
     return key, text
@@ -69,21 +74,27 @@ def revoke_key(db: Session, key_id: uuid.UUID) -> bool:
     return True
 
 
+def rotate_key(db: Session, key: ApiKey, grace: dt.timedelta) -> tuple[ApiKey, str]:
+    """Make a successor with the same name and scope; the old key works until the grace has passed."""
+    ends = dt.datetime.now(dt.UTC) + grace
+    lifetime = None if key.expires_at is None else key.expires_at - key.created_at
+    key.expires_at = ends if key.expires_at is None else min(ends, key.expires_at)
+    until = None if lifetime is None else dt.datetime.now(dt.UTC) + lifetime
+    return create_key(db, key.name, cast(Scope, key.scopes[0]), until)
+
+
 _bearer = HTTPBearer(auto_error=False, description="An API key: `faultsense keys create`.")
+_Sent = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 
 
 def require(scope: Scope) -> Callable[..., ApiKey]:
     """Dependency that lets a request through when its key has the scope."""
 
-    def check(db: Db, sent: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]) -> ApiKey:
-        key = None if sent is None else _find(db, sent.credentials)
+    def check(request: Request, db: Db, sent: _Sent) -> ApiKey:
+        key = find_key(db, None if sent is None else sent.credentials)
         if key is None:
-            raise Problem(
-                401,
-                "unauthorized",
-                "send an API key as 'Authorization: Bearer fs_...'; `faultsense keys create` makes one",
-                headers={"WWW-Authenticate": "Bearer"},
-            )
+            raise _unauthorized(request)
+        request.state.api_key = key
         if not any(scope in _INCLUDES[held] for held in key.scopes):
             raise Problem(403, "forbidden", f"this key has the scope {', '.join(key.scopes)}; {scope} is needed")
         return key
@@ -91,8 +102,38 @@ def require(scope: Scope) -> Callable[..., ApiKey]:
     return check
 
 
-def _find(db: Session, text: str) -> ApiKey | None:
-    return db.scalar(select(ApiKey).where(ApiKey.digest == _digest(text), ApiKey.revoked_at.is_(None)))
+def find_key(db: Session, text: str | None) -> ApiKey | None:
+    """The valid key of a text."""
+    if text is None:
+        return None
+    alive = or_(ApiKey.expires_at.is_(None), ApiKey.expires_at > func.now())
+    return db.scalar(select(ApiKey).where(ApiKey.digest == _digest(text), ApiKey.revoked_at.is_(None), alive))
+
+
+def bearer_token(request: Request) -> str | None:
+    """The token that a request carries."""
+    kind, _, token = request.headers.get("authorization", "").partition(" ")
+    return token if kind.lower() == "bearer" else None
+
+
+def _unauthorized(request: Request) -> Problem:
+    """401, or 429 for an address that keeps failing. Valid keys pass from any address: they cannot be guessed,
+    and behind a proxy one broken client must not lock out the others.
+    """
+    address = request.client.host if request.client else "unknown"
+    if not failures.hit(get_settings().auth_failures_per_minute, address):
+        return Problem(
+            429,
+            "too_many_failures",
+            "too many requests with a wrong API key from this address; mend the key and wait a minute",
+            headers={"Retry-After": "60", "WWW-Authenticate": "Bearer"},
+        )
+    return Problem(
+        401,
+        "unauthorized",
+        "send an API key as 'Authorization: Bearer fs_...'; `faultsense keys create` makes one",
+        headers={"WWW-Authenticate": "Bearer"},
+    )
 
 
 def _digest(text: str) -> bytes:

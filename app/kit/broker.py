@@ -14,6 +14,7 @@ logger = logging.getLogger(__name__)
 
 LOCALIZE = "faultsense.localize"
 RECOVER = "faultsense.recover"
+RETAIN = "faultsense.retain"
 QUEUE = "faultsense"
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Annotated, Any
 
-from fastapi import Depends
+from fastapi import Depends, Request
 from sqlalchemy import DateTime, Engine, MetaData, create_engine, func
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
@@ -56,8 +56,12 @@ def get_engine() -> Engine:
     return engine_for(get_settings().database_url.get_secret_value())
 
 
-def get_db() -> Iterator[Session]:
-    """A session for one request; endpoints commit, everything else is rolled back."""
+def get_db(request: Request) -> Iterator[Session]:
+    """A session for one request: that of its transaction (`app.kit.transaction`), or one to read with."""
+    shared: Session | None = getattr(request.state, "db", None)
+    if shared is not None:
+        yield shared
+        return
     with Session(get_engine(), expire_on_commit=False) as session:
         yield session
 

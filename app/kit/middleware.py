@@ -7,6 +7,7 @@ import secrets
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.kit.logs import REQUEST_ID
 from app.kit.problems import Problem
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
@@ -24,6 +25,7 @@ class RequestId:
             return
         sent = dict(scope["headers"]).get(b"x-request-id", b"")
         request_id = sent if _REQUEST_ID.fullmatch(sent) else secrets.token_hex(8).encode()
+        REQUEST_ID.set(request_id.decode())
 
         async def tagged(message: Message) -> None:
             if message["type"] == "http.response.start":

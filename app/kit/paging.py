@@ -5,18 +5,28 @@ from __future__ import annotations
 import base64
 import binascii
 import datetime as dt
+import re
 import uuid
 from typing import Annotated, Generic, TypeVar
 
 from fastapi import Query
-from pydantic import BaseModel, Field
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, Field
 from sqlalchemy import ColumnElement, tuple_
 from sqlalchemy.orm import InstrumentedAttribute
 
-from app.kit.problems import invalid
+from app.kit.problems import Problem, invalid
 
 T = TypeVar("T")
 
+
+def _iso(value: object) -> object:
+    """Refuse numbers, which pydantic would read as seconds since 1970."""
+    if isinstance(value, str) and not re.match(r"\d{4}-\d{2}-\d{2}[T ]", value):
+        raise ValueError("write it as 2026-01-31T08:00:00Z")
+    return value
+
+
+Moment = Annotated[AwareDatetime, BeforeValidator(_iso)]
 Limit = Annotated[int, Query(ge=1, le=500, description="Items a page.")]
 Cursor = Annotated[
     str | None,
@@ -32,8 +42,8 @@ class Page(BaseModel, Generic[T]):
 
 
 def encode(created_at: dt.datetime, item_id: uuid.UUID) -> str:
-    """Cursor that continues after an item."""
-    return base64.urlsafe_b64encode(f"{created_at.isoformat()}|{item_id}".encode()).decode()
+    """Cursor that continues after an item of a newest-first list."""
+    return _pack(f"{created_at.isoformat()}|{item_id}")
 
 
 def decode(cursor: str) -> tuple[dt.datetime, uuid.UUID]:
@@ -44,15 +54,33 @@ def decode(cursor: str) -> tuple[dt.datetime, uuid.UUID]:
     Problem
         422 when it is none of ours.
     """
+    created_at, _, item_id = _unpack(cursor).partition("|")
     try:
-        text = base64.urlsafe_b64decode(cursor.encode()).decode()
-        created_at, _, item_id = text.partition("|")
         moment = dt.datetime.fromisoformat(created_at)
         if moment.tzinfo is None:
             raise ValueError(created_at)
         return moment, uuid.UUID(item_id)
-    except (ValueError, binascii.Error):
-        raise invalid("query.cursor", "is not a cursor of this service") from None
+    except ValueError:
+        raise _unknown() from None
+
+
+def encode_number(number: int) -> str:
+    """Cursor that continues after a numbered item."""
+    return _pack(str(number))
+
+
+def decode_number(cursor: str) -> int:
+    """The number that a cursor stands for.
+
+    Raises
+    ------
+    Problem
+        422 when it is none of ours.
+    """
+    text = _unpack(cursor)
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise _unknown()
+    return int(text)
 
 
 def before(
@@ -61,3 +89,18 @@ def before(
     """Condition for newest-first lists: strictly after the cursor's item."""
     moment, seen = decode(cursor)
     return tuple_(created_at, item_id) < tuple_(moment, seen)
+
+
+def _pack(text: str) -> str:
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def _unpack(cursor: str) -> str:
+    try:
+        return base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
+    except (ValueError, binascii.Error):
+        raise _unknown() from None
+
+
+def _unknown() -> Problem:
+    return invalid("query.cursor", "is not a cursor of this service")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, ValidationError
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.exceptions import HTTPException
@@ -95,6 +95,12 @@ def invalid(field: str, message: str) -> Problem:
     )
 
 
+def invalid_model(error: ValidationError) -> Problem:
+    """422 for a document that was put together from a request and what is stored."""
+    errors = [_field_error({**item, "loc": ("body", *item["loc"])}) for item in error.errors()[:MAX_ERRORS]]
+    return Problem(422, "invalid_request", "; ".join(f"{e.field}: {e.message}" for e in errors[:3]), errors=errors)
+
+
 def not_found(what: str, which: object) -> Problem:
     """404 for one thing."""
     return Problem(404, "not_found", f"there is no {what} {which}")
@@ -107,7 +113,7 @@ def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """
     return {
         status: {"model": ProblemDocument, "content": {MEDIA_TYPE: {}}, "description": _TITLES[status]}
-        for status in sorted({401, 403, 422, 503, *statuses})
+        for status in sorted({401, 403, 422, 429, 503, *statuses})
     }
 
 
@@ -117,8 +123,10 @@ _TITLES = {
     403: "The key lacks the scope",
     404: "Not found",
     409: "In conflict with the present state",
+    410: "No longer there",
     413: "The body is too large",
     422: "A field is refused",
+    429: "Too many requests with a wrong API key",
     503: "The database cannot be reached",
 }
 
@@ -184,7 +192,7 @@ def _allowed(request: Request) -> list[str]:
     return [m for m, scope in scopes.items() if any(r.matches(scope)[0] is Match.FULL for r in routes)]
 
 
-def _field_error(item: dict[str, Any]) -> FieldError:
+def _field_error(item: Mapping[str, Any]) -> FieldError:
     place = ".".join(str(part) for part in item["loc"])
     message = str(item["msg"]).removeprefix("Value error, ")
     return FieldError(field=place, message=message)

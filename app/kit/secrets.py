@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
+from sqlalchemy import MetaData, select, update
+from sqlalchemy.orm import Session
 
 from app.settings import get_settings
+
+# Marks the columns that `reencrypt` looks after.
+ENCRYPTED = {"encrypted": True}
 
 
 class SecretsError(RuntimeError):
@@ -39,6 +44,42 @@ def decrypt(token: bytes) -> str:
         return _fernet().decrypt(token).decode()
     except InvalidToken:
         raise SecretsError("a stored secret was encrypted with a key that FAULTSENSE_SECRET_KEYS lacks") from None
+
+
+def reencrypt(db: Session, metadata: MetaData) -> int:
+    """Encrypt every stored secret anew with the first key, so that older keys can be taken out of the settings.
+
+    Parameters
+    ----------
+    metadata : MetaData
+        Tables whose columns are marked with `ENCRYPTED`.
+
+    Returns
+    -------
+    int
+        Number of secrets.
+
+    Raises
+    ------
+    SecretsError
+        When a secret cannot be read; nothing is changed then, provided the caller rolls back.
+    """
+    fernet = _fernet()
+    number = 0
+    for table in metadata.sorted_tables:
+        for secret in (column for column in table.columns if column.info == ENCRYPTED):
+            keys = list(table.primary_key)
+            for row in db.execute(select(*keys, secret).where(secret.is_not(None)).with_for_update()).all():
+                same = [column == value for column, value in zip(keys, row[:-1], strict=True)]
+                try:
+                    value = fernet.rotate(row[-1])
+                except InvalidToken:
+                    raise SecretsError(
+                        f"a secret in {table.name} was encrypted with a key that FAULTSENSE_SECRET_KEYS lacks"
+                    ) from None
+                db.execute(update(table).where(*same).values({secret.name: value}))
+                number += 1
+    return number
 
 
 def _fernet() -> MultiFernet:

@@ -31,7 +31,7 @@ class Event:
         Plain JSON types. Answers carry ``number``, ``repeat``, ``members``, ``phase``, ``purpose``,
         ``sequences`` and ``wall_ms``; ``measured`` adds ``tbt_ms`` and ``ttft_ms``; ``timed_out`` adds
         ``waited_ms``, ``engine_alive`` and ``in_flight``; ``failed`` adds ``code``, ``detail``, ``rank``
-        and ``in_flight``.
+        and ``in_flight``. ``cancelled`` may carry ``code`` and ``detail``: why.
     """
 
     type: EventType
@@ -132,6 +132,8 @@ def parse_event(document: object, *, expected_seq: int, place: str) -> Event:
     data = {name: value for name, value in document.items() if name not in ("seq", "type")}
     if kind in ANSWERS:
         _check_answer(kind, data, place)
+    if kind == "cancelled" and not all(isinstance(data.get(name, ""), str) for name in ("code", "detail")):
+        raise EventError(f"{place}: code and detail must be texts")
     return Event(cast(EventType, kind), data)
 
 

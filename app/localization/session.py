@@ -82,7 +82,8 @@ class Session:
         elif event.type == "deadline":
             self._stop(Note("deadline", "the job's deadline passed before everything was tested"))
         elif event.type == "cancelled":
-            self._stop(Note("cancelled", "the job was cancelled"))
+            why = event.data
+            self._stop(Note(why.get("code", "cancelled"), why.get("detail", "the job was cancelled")))
         elif event.type != "resumed":
             raise EventError(f"a session does not take {event.type} events")
 

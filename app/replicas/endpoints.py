@@ -3,43 +3,52 @@
 from __future__ import annotations
 
 import uuid
+from typing import Annotated
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import APIRouter, Depends, Query, Response
 from sqlalchemy.orm import Session
 
 from app.jobs import service as jobs
-from app.kit import paging
+from app.kit import headers, paging
 from app.kit.auth import require
 from app.kit.db import Db
+from app.kit.idempotency import Idempotent
 from app.kit.paging import Page
 from app.kit.problems import responses
+from app.kit.transaction import TransactionalRoute
 from app.replicas import repository, service
 from app.replicas.models import Replica
-from app.replicas.schemas import ReplicaIn, ReplicaOut
+from app.replicas.schemas import ReplicaIn, ReplicaOut, ReplicaPatch
 from app.topology import service as topology
 
-router = APIRouter(prefix="/replicas", tags=["replicas"])
+router = APIRouter(prefix="/replicas", tags=["replicas"], route_class=TransactionalRoute)
 
 
 @router.post(
     "",
     status_code=201,
     operation_id="registerReplica",
-    dependencies=[Depends(require("operate"))],
-    responses=responses(400, 409, 413),
+    dependencies=[Depends(require("operate")), Idempotent],
+    responses={201: {"headers": headers.LOCATION}, **responses(400, 409, 413)},
 )
 def register(wanted: ReplicaIn, response: Response, db: Db) -> ReplicaOut:
     """Register a replica: its probe endpoints, the manifest of its probe model, and its limits."""
     replica = service.register(db, wanted)
-    db.commit()
     response.headers["Location"] = f"/replicas/{replica.id}"
     return _shown(db, replica)
 
 
 @router.get("", operation_id="listReplicas", dependencies=[Depends(require("read"))], responses=responses())
-def list_replicas(db: Db, limit: paging.Limit = 50, cursor: paging.Cursor = None) -> Page[ReplicaOut]:
-    """All replicas, the newest first."""
-    found = repository.page(db, limit=limit, cursor=cursor)
+def list_replicas(
+    db: Db,
+    limit: paging.Limit = 50,
+    cursor: paging.Cursor = None,
+    name: Annotated[
+        str | None, Query(min_length=1, max_length=100, description="The replica of this name.")
+    ] = None,
+) -> Page[ReplicaOut]:
+    """Replicas, the newest first."""
+    found = repository.page(db, limit=limit, cursor=cursor, name=name)
     more = found[limit - 1] if len(found) > limit else None
     return Page[ReplicaOut](
         items=[_shown(db, replica) for replica in found[:limit]],
@@ -58,6 +67,25 @@ def get(replica_id: uuid.UUID, db: Db) -> ReplicaOut:
     return _shown(db, service.get(db, replica_id))
 
 
+@router.patch(
+    "/{replica_id}",
+    operation_id="updateReplica",
+    dependencies=[Depends(require("operate"))],
+    responses=responses(400, 404, 409, 413),
+)
+def update(replica_id: uuid.UUID, wanted: ReplicaPatch, db: Db) -> ReplicaOut:
+    """Change what is named, as a JSON merge patch (RFC 7396): `null` takes a value back to its default.
+
+    The result must be a whole, consistent replica. While a job runs, only `name`, `limits`, `targets` and
+    `production_endpoints` can change; new limits hold from the job's next minute on.
+    """
+    replica = service.get(db, replica_id, lock=True)
+    if service.concerns_probes(wanted):
+        jobs.refuse_if_busy(db, replica)
+    service.update(db, replica, wanted)
+    return _shown(db, replica)
+
+
 @router.delete(
     "/{replica_id}",
     status_code=204,
@@ -70,7 +98,6 @@ def delete(replica_id: uuid.UUID, db: Db) -> None:
     replica = service.get(db, replica_id, lock=True)
     jobs.refuse_if_busy(db, replica)
     service.delete(db, replica)
-    db.commit()
 
 
 def _shown(db: Session, replica: Replica) -> ReplicaOut:
@@ -86,6 +113,7 @@ def _shown(db: Session, replica: Replica) -> ReplicaOut:
             "self": f"/replicas/{replica.id}",
             "topology": f"/replicas/{replica.id}/topology",
             "localize": f"/replicas/{replica.id}/localize",
+            "probing": f"/replicas/{replica.id}/probing",
             "jobs": f"/jobs?replica_id={replica.id}",
         },
         **replica.document,

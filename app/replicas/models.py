@@ -9,6 +9,7 @@ from sqlalchemy import Index, LargeBinary, String, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from app.kit.db import Base, CreatedAt, Id
+from app.kit.secrets import ENCRYPTED
 
 
 class Replica(Base):
@@ -24,6 +25,6 @@ class Replica(Base):
     name: Mapped[str] = mapped_column(String(100))
     gpus: Mapped[int]
     document: Mapped[dict[str, Any]]
-    bearer: Mapped[bytes | None] = mapped_column(LargeBinary)
+    bearer: Mapped[bytes | None] = mapped_column(LargeBinary, info=ENCRYPTED)
     created_at: Mapped[CreatedAt]
     deleted_at: Mapped[dt.datetime | None]

@@ -23,9 +23,11 @@ def by_name(db: Session, name: str) -> Replica | None:
     return db.scalar(select(Replica).where(Replica.name == name, Replica.deleted_at.is_(None)))
 
 
-def page(db: Session, *, limit: int, cursor: str | None) -> Sequence[Replica]:
+def page(db: Session, *, limit: int, cursor: str | None, name: str | None = None) -> Sequence[Replica]:
     """Live replicas, the newest first; one more than ``limit`` when there is another page."""
     query = select(Replica).where(Replica.deleted_at.is_(None))
+    if name is not None:
+        query = query.where(Replica.name == name)
     if cursor:
         query = query.where(paging.before(cursor, Replica.created_at, Replica.id))
     return db.scalars(query.order_by(Replica.created_at.desc(), Replica.id.desc()).limit(limit + 1)).all()

@@ -173,6 +173,51 @@ class ReplicaIn(_Strict):
             raise ValueError(f"probe_endpoints: rank {named[-1]} is not below gpus = {self.gpus}")
 
 
+class LayoutPatch(_Strict):
+    """Changes of a layout."""
+
+    tp: int | None = Field(default=None, ge=1, le=1024)
+    dp: int | None = Field(default=None, ge=1, le=1024)
+    all2all: All2All | None = None
+    placement: Literal["linear"] | None = None
+
+
+class LimitsPatch(_Strict):
+    """Changes of limits."""
+
+    probes_per_second: float | None = Field(default=None, ge=0.05, le=10_000, allow_inf_nan=False)
+    tokens_per_second: float | None = Field(default=None, gt=0, le=1e9, allow_inf_nan=False)
+    max_in_flight: Literal[1] | None = None
+
+
+class TargetsPatch(_Strict):
+    """Changes of targets."""
+
+    gpu_slowdown: float | None = Field(default=None, gt=1, le=1000, allow_inf_nan=False)
+    path_slowdown: float | None = Field(default=None, gt=1, le=1000, allow_inf_nan=False)
+    delay_ms: float | None = Field(default=None, gt=0, le=60_000, allow_inf_nan=False)
+
+
+class ReplicaPatch(_Strict):
+    """Changes of a replica. What is left out stays; `null` goes back to the default. `gpus` cannot change: jobs
+    and topologies count by it, so another size is another replica.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, json_schema_extra={"examples": [{"limits": {"probes_per_second": 5}}]}
+    )
+
+    name: Name | None = None
+    probe_endpoints: list[ProbeEndpointIn] | None = Field(default=None, min_length=1, max_length=1024)
+    production_endpoints: list[ProductionEndpointIn] | None = Field(default=None, max_length=1024)
+    manifest: Manifest | None = None
+    layout: LayoutPatch | None = None
+    auth: Auth | None = Field(default=None, description='`{"bearer": null}` forgets the token.')
+    ca_pem: str | None = Field(default=None, max_length=200_000)
+    limits: LimitsPatch | None = None
+    targets: TargetsPatch | None = None
+
+
 class ReplicaOut(BaseModel):
     """A registered replica; secrets are never shown."""
 

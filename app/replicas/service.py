@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
+import logging
 import uuid
 from typing import Any
 
+from pydantic import ValidationError
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from app.kit import secrets
-from app.kit.problems import Problem, invalid, not_found
+from app.kit.problems import Problem, invalid, invalid_model, not_found
 from app.outbound import Guard, GuardError, parse_url
 from app.probing.access import ProbeEndpoint, ReplicaAccess
 from app.replicas import repository
 from app.replicas.models import Replica
 from app.replicas.ranks import parse_ranks
-from app.replicas.schemas import ROUTED, ReplicaIn
+from app.replicas.schemas import ROUTED, Auth, ReplicaIn, ReplicaPatch
 from app.settings import get_settings
+
+logger = logging.getLogger(__name__)
 
 
 def register(db: Session, wanted: ReplicaIn) -> Replica:
@@ -31,7 +36,7 @@ def register(db: Session, wanted: ReplicaIn) -> Replica:
     _check_urls(wanted)
     document = wanted.model_dump(mode="json", exclude={"name", "gpus", "auth"})
     replica = Replica(
-        name=wanted.name, gpus=wanted.gpus, document=document, bearer=_encrypt(wanted), deleted_at=None
+        name=wanted.name, gpus=wanted.gpus, document=document, bearer=_encrypt(wanted.auth), deleted_at=None
     )
     db.add(replica)
     try:
@@ -54,6 +59,55 @@ def get(db: Session, replica_id: uuid.UUID, *, lock: bool = False) -> Replica:
     if replica is None:
         raise not_found("replica", replica_id)
     return replica
+
+
+# What a running job does not look at again, or only at the start of its next slice.
+_ALWAYS_CHANGEABLE = {"name", "limits", "targets", "production_endpoints"}
+
+
+def concerns_probes(wanted: ReplicaPatch) -> bool:
+    """Whether a running job would go on with another replica than it began with."""
+    return bool(wanted.model_fields_set - _ALWAYS_CHANGEABLE)
+
+
+def update(db: Session, replica: Replica, wanted: ReplicaPatch) -> None:
+    """Apply a merge patch; the caller holds the replica's row lock.
+
+    Raises
+    ------
+    Problem
+        422 naming the field when the result is no consistent replica, 409 for a name in use.
+    """
+    changes = wanted.model_dump(mode="json", exclude_unset=True, exclude={"auth"})
+    merged = _merge({"name": replica.name, "gpus": replica.gpus, **replica.document}, changes)
+    try:
+        whole = ReplicaIn.model_validate_json(json.dumps(merged))
+    except ValidationError as error:
+        raise invalid_model(error) from None
+    _check_urls(whole)
+    replica.document = whole.model_dump(mode="json", exclude={"name", "gpus", "auth"})
+    if wanted.auth is not None or "auth" in wanted.model_fields_set:
+        replica.bearer = None if wanted.auth is None else _encrypt(wanted.auth)
+    old_name, replica.name = replica.name, whole.name
+    try:
+        db.flush()
+    except IntegrityError:
+        db.rollback()
+        raise _name_taken(db, whole.name) from None
+    logger.info("replica %s (%s) changed: %s", replica.id, old_name, ", ".join(sorted(wanted.model_fields_set)))
+
+
+def _merge(old: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """RFC 7396 for objects of objects: null removes, objects merge, everything else replaces."""
+    merged = dict(old)
+    for name, value in changes.items():
+        if value is None:
+            merged.pop(name, None)
+        elif isinstance(value, dict) and name != "manifest":  # a manifest is one thing: never half of another
+            merged[name] = _merge(old.get(name) or {}, value)
+        else:
+            merged[name] = value
+    return merged
 
 
 def delete(db: Session, replica: Replica) -> None:
@@ -119,11 +173,11 @@ def _check_urls(wanted: ReplicaIn) -> None:
             raise invalid(field, str(error)) from None
 
 
-def _encrypt(wanted: ReplicaIn) -> bytes | None:
-    if wanted.auth.bearer is None:
+def _encrypt(auth: Auth) -> bytes | None:
+    if auth.bearer is None:
         return None
     try:
-        return secrets.encrypt(wanted.auth.bearer.get_secret_value())
+        return secrets.encrypt(auth.bearer.get_secret_value())
     except secrets.SecretsError as error:
         raise invalid("body.auth.bearer", f"cannot be stored: {error}") from None
 

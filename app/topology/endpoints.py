@@ -9,12 +9,13 @@ from fastapi import APIRouter, Depends, Response
 from app.kit.auth import require
 from app.kit.db import Db
 from app.kit.problems import not_found, responses
+from app.kit.transaction import TransactionalRoute
 from app.replicas import service as replicas
 from app.topology import service
 from app.topology.models import TopologyVersion
 from app.topology.schemas import TopologyIn, TopologyOut
 
-router = APIRouter(prefix="/replicas/{replica_id}/topology", tags=["topology"])
+router = APIRouter(prefix="/replicas/{replica_id}/topology", tags=["topology"], route_class=TransactionalRoute)
 
 
 @router.put(
@@ -27,7 +28,6 @@ def put(replica_id: uuid.UUID, wanted: TopologyIn, response: Response, db: Db) -
     """Set the topology. Makes a new version only when something changed; older versions stay with their jobs."""
     replica = replicas.get(db, replica_id, lock=True)
     topology, _ = service.replace(db, replica.id, replica.gpus, wanted)
-    db.commit()
     db.refresh(topology)
     response.headers["Location"] = f"/replicas/{replica_id}/topology"
     return _shown(topology)

@@ -16,8 +16,10 @@ from hypothesis import settings as hypothesis_settings
 from schemathesis import GenerationMode
 from schemathesis.config import SchemathesisConfig
 from schemathesis.specs.openapi.checks import positive_data_acceptance
+from sqlalchemy.orm import Session
 
 from app.emulator.replica import EmulatedReplica
+from app.kit.auth import create_key
 from app.main import create_app
 from tests.conftest import FAST, replica_document
 
@@ -51,13 +53,15 @@ def small() -> Iterator[EmulatedReplica]:
 
 @pytest.fixture
 def stored(
-    localize: Callable[..., dict[str, Any]], client: TestClient, small: EmulatedReplica
+    localize: Callable[..., dict[str, Any]], client: TestClient, small: EmulatedReplica, db: Session
 ) -> dict[str, uuid.UUID]:
-    """Ids that exist: a replica with a topology, and a job on it that ended with a verdict."""
+    """Ids that exist: a replica with a topology, a job on it that ended with a verdict, and a key nobody uses."""
     job = localize(small, QUICK)
     assert job["verdict"]["suspects"], job
     assert client.put(f"/replicas/{job['replica_id']}/topology", json=TOPOLOGY).status_code == 200
-    return {"replica_id": uuid.UUID(job["replica_id"]), "job_id": uuid.UUID(job["id"])}
+    spare, _ = create_key(db, "spare", "read")
+    db.commit()
+    return {"replica_id": uuid.UUID(job["replica_id"]), "job_id": uuid.UUID(job["id"]), "key_id": spare.id}
 
 
 # One database an operation, not one an example: what earlier examples left behind is part of the test.
@@ -101,7 +105,7 @@ def _make_consistent(case: schemathesis.Case, replica: EmulatedReplica) -> None:
         known = replica_document(replica, name=f"generated-{digest}")
         case.body = {**case.body, **{name: known[name] for name in known if name != "limits"}}
         case.body.pop("ca_pem", None)
-    elif case.operation.label.startswith("PUT"):
+    elif case.operation.label.endswith("/topology"):
         places = case.body["gpus"]
         case.body = {
             "gpus": [{**places[rank % len(places)], "rank": rank, "device": None} for rank in range(GPUS)]

@@ -23,7 +23,7 @@ def bearer(key: str) -> dict[str, str]:
 def test_a_key_from_its_making_to_its_end(anonymous: TestClient) -> None:
     made = run("keys", "create", "on call", "--scope", "read", "--json")
     assert made.status == 0
-    assert list(made.document) == ["id", "name", "scope", "key"]
+    assert list(made.document) == ["id", "name", "scope", "key", "expires_at"]
     key_id, key = made.document["id"], made.document["key"]
     assert anonymous.get("/replicas", headers=bearer(key)).status_code == 200
     assert anonymous.post("/replicas", headers=bearer(key), json={}).status_code == 403

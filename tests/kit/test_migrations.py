@@ -11,10 +11,7 @@ from alembic.migration import MigrationContext
 from sqlalchemy import create_engine, inspect, text
 from sqlalchemy.pool import NullPool
 
-import app.jobs.models
-import app.kit.auth
-import app.replicas.models
-import app.topology.models  # noqa: F401
+import app.main  # noqa: F401  every table
 from app.embedded import EmbeddedServices
 from app.kit import migrate
 from app.kit.db import Base

@@ -1,0 +1,85 @@
+"""Who changed what, and who was refused: one entry a state-changing call, in the transaction of the change."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import uuid
+from typing import Any
+
+from fastapi import Request
+from sqlalchemy import ARRAY, BigInteger, Identity, Index, SmallInteger, String, delete, func, select
+from sqlalchemy.orm import Mapped, Session, mapped_column
+
+from app.kit.db import Base, CreatedAt
+from app.kit.logs import REQUEST_ID
+
+MAX_FIELDS = 40
+
+
+class AuditEntry(Base):
+    """One call. Names of the body's fields are kept, their values are not."""
+
+    __tablename__ = "audit_entries"
+    __table_args__ = (
+        Index("ix_audit_entries_at", "at"),
+        Index("ix_audit_entries_key_id_id", "key_id", "id"),
+        Index("ix_audit_entries_action_id", "action", "id"),
+    )
+
+    id: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
+    at: Mapped[CreatedAt]
+    key_id: Mapped[uuid.UUID | None]
+    actor: Mapped[str] = mapped_column(String(100))
+    action: Mapped[str] = mapped_column(String(60))
+    target: Mapped[str] = mapped_column(String(500))
+    status: Mapped[int] = mapped_column(SmallInteger)
+    request_id: Mapped[str | None] = mapped_column(String(64))
+    address: Mapped[str | None] = mapped_column(String(64))
+    fields: Mapped[list[str]] = mapped_column(ARRAY(String(100)))
+
+
+def record(db: Session, request: Request, action: str, status: int) -> None:
+    """Add the entry of a call to its transaction."""
+    key = getattr(request.state, "api_key", None)
+    if key is None:
+        return
+    db.add(
+        AuditEntry(
+            key_id=key.id,
+            actor=key.name,
+            action=action,
+            target=request.url.path[:500],
+            status=status,
+            request_id=REQUEST_ID.get(),
+            address=request.client.host if request.client else None,
+            fields=_field_names(getattr(request, "_body", b"")),
+        )
+    )
+
+
+def record_refusal(db: Session, request: Request, action: str, status: int) -> None:
+    """Undo a call and store its entry; calls without a valid key leave none."""
+    db.rollback()
+    record(db, request, action, status)
+    db.commit()
+
+
+def record_command(db: Session, action: str, target: str) -> None:
+    """Add the entry of a command that works on the database itself."""
+    db.add(AuditEntry(actor="command line", action=action, target=target, status=200, fields=[]))
+
+
+def delete_old(db: Session, older_than: dt.timedelta, limit: int = 1000) -> int:
+    """Delete a batch of old entries."""
+    old = select(AuditEntry.id).where(AuditEntry.at < func.now() - older_than).order_by(AuditEntry.id).limit(limit)
+    return len(db.scalars(delete(AuditEntry).where(AuditEntry.id.in_(old)).returning(AuditEntry.id)).all())
+
+
+def _field_names(body: bytes) -> list[str]:
+    """Names of a body that passed its model, so none that a caller made up."""
+    try:
+        document: Any = json.loads(body)
+    except ValueError:
+        return []
+    return sorted(document)[:MAX_FIELDS] if isinstance(document, dict) else []

@@ -1,0 +1,89 @@
+"""One request, one transaction: the change, its audit entry and its idempotency record are stored together.
+
+Endpoints of state-changing operations never commit. What must follow the commit, such as a hint to a worker,
+is handed to `after_commit`: a worker that is told too early would not find its job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from fastapi import Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.routing import APIRoute
+from sqlalchemy.orm import Session
+
+from app.kit import audit, idempotency
+from app.kit.db import get_engine
+from app.kit.problems import Problem
+
+CHANGING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+# Fields of an answer that are shown once; an operation names them in its OpenAPI entry.
+SECRET_FIELDS = "x-secret-fields"  # noqa: S105
+_AFTER = "after_commit"
+
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+
+
+def after_commit(db: Session, action: Callable[[], object]) -> None:
+    """Do something once the session's transaction is stored; nothing when it is rolled back."""
+    db.info.setdefault(_AFTER, []).append(action)
+
+
+def commit(db: Session) -> None:
+    """Commit, then do what waited for it."""
+    db.commit()
+    for action in db.info.pop(_AFTER, []):
+        action()
+
+
+class TransactionalRoute(APIRoute):
+    """A route whose state-changing operations are transactions; others are left alone."""
+
+    def get_route_handler(self) -> Handler:
+        """Wrap FastAPI's handler."""
+        handle = super().get_route_handler()
+        if not CHANGING & (self.methods or set()):
+            return handle
+        secret_fields = frozenset((self.openapi_extra or {}).get(SECRET_FIELDS, ()))
+        action = self.operation_id or self.name
+
+        async def transact(request: Request) -> Response:
+            with Session(get_engine(), expire_on_commit=False) as db:
+                request.state.db = db
+                try:
+                    return await _in(db, request, handle, action, secret_fields)
+                except Problem as problem:
+                    await run_in_threadpool(audit.record_refusal, db, request, action, problem.status)
+                    raise
+
+        return transact
+
+
+async def _in(
+    db: Session, request: Request, handle: Handler, action: str, secret_fields: frozenset[str]
+) -> Response:
+    ticket = await _ticket(db, request)
+    if ticket is not None:
+        earlier = await run_in_threadpool(idempotency.begin, db, ticket)
+        if earlier is not None:
+            return earlier
+    response = await handle(request)
+
+    def store() -> None:
+        if ticket is not None and response.status_code < 300:
+            idempotency.remember(db, ticket, response, secret_fields)
+        audit.record(db, request, action, response.status_code)
+        commit(db)
+
+    await run_in_threadpool(store)
+    return response
+
+
+async def _ticket(db: Session, request: Request) -> idempotency.Ticket | None:
+    """The request's idempotency key with all that it stands for; None without one, or without a valid API key."""
+    if request.method != "POST" or idempotency.HEADER not in request.headers:
+        return None
+    body = await request.body()
+    return await run_in_threadpool(idempotency.ticket, db, request, body)
