@@ -48,6 +48,7 @@ lint: $(STAMP) ## Check style, types, and who imports what
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/faultsense openapi --out openapi/openapi.json --check
+	$(BIN)/faultsense settings --out docs/settings.md --check
 
 .PHONY: format
 format: $(STAMP) ## Format the code
@@ -55,8 +56,13 @@ format: $(STAMP) ## Format the code
 	$(BIN)/ruff check --fix .
 
 .PHONY: openapi
-openapi: $(STAMP) ## Export the API document
+openapi: $(STAMP) ## Export the API document and the settings
 	$(BIN)/faultsense openapi --out openapi/openapi.json
+	$(BIN)/faultsense settings --out docs/settings.md
+
+.PHONY: check-alerts
+check-alerts: ## Check and test the alert rules (brings promtool where it can)
+	scripts/check_alerts.sh
 
 .PHONY: bench
 bench: $(STAMP) ## Run the benchmarks; JSON under bench/
@@ -64,5 +70,5 @@ bench: $(STAMP) ## Run the benchmarks; JSON under bench/
 
 .PHONY: lock
 lock: ## Resolve the lock files anew (needs uv)
-	uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 --extra embedded pyproject.toml -o requirements.lock
+	uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 pyproject.toml -o requirements.lock
 	uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 --extra embedded --group dev pyproject.toml -o requirements-dev.lock

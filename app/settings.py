@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from functools import lru_cache
 from ipaddress import ip_network
+from typing import Any
 
 from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -73,3 +75,30 @@ class Settings(BaseSettings):
 def get_settings() -> Settings:
     """The process's settings, read once."""
     return Settings()
+
+
+def describe() -> str:
+    """All settings as a Markdown table, for docs/settings.md."""
+    lines = [
+        "# Settings",
+        "",
+        "From the environment, or a `.env` file in the working directory; lists are JSON. Written by"
+        " `faultsense settings`.",
+        "",
+        "| variable | default | meaning |",
+        "| --- | --- | --- |",
+    ]
+    properties = Settings.model_json_schema()["properties"]
+    for name, field in Settings.model_fields.items():
+        default = field.get_default(call_default_factory=True)
+        shown = default.get_secret_value() if isinstance(default, SecretStr) else json.dumps(default)
+        meaning = f"{field.description}{_limits(properties[name])}".replace("|", "\\|")
+        lines.append(f"| `FAULTSENSE_{name.upper()}` | `{shown}` | {meaning} |")
+    return "\n".join(lines) + "\n"
+
+
+def _limits(schema: dict[str, Any]) -> str:
+    signs = {"exclusiveMinimum": "> ", "minimum": ">= ", "maximum": "<= ", "pattern": ""}
+    rules = {**schema, **next((kind for kind in schema.get("anyOf", ()) if kind.get("type") != "null"), {})}
+    limits = [f"{sign}{rules[name]}" for name, sign in signs.items() if name in rules]
+    return f" (`{', '.join(limits)}`)" if limits else ""

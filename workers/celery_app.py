@@ -7,10 +7,10 @@ no countdown, and a lost message is no lost job.
 from __future__ import annotations
 
 from celery import Celery
-from celery.signals import setup_logging
+from celery.signals import after_task_publish, beat_init, setup_logging
 
 from app.kit import logs
-from app.kit.broker import LOCALIZE, QUEUE, RECOVER, RETAIN
+from app.kit.broker import LOCALIZE, QUEUE, RECOVER, RETAIN, TICK_FILE
 from app.settings import get_settings
 
 HARD_LIMIT_S = 120
@@ -21,6 +21,16 @@ RETAIN_EVERY_S = 60.0
 @setup_logging.connect
 def _log(**_: object) -> None:
     logs.configure(get_settings())
+
+
+@beat_init.connect
+def _leave_signs_of_life(**_: object) -> None:
+    """Let `faultsense check tick` see that the tick sends."""
+    after_task_publish.connect(_touch, weak=False)
+
+
+def _touch(**_: object) -> None:
+    TICK_FILE.touch()
 
 
 def make_celery() -> Celery:

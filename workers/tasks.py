@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from app.jobs import service
 from app.jobs.runner import run_slice
-from app.kit import audit, idempotency, retention
+from app.kit import audit, counters, idempotency, retention
 from app.kit.broker import LOCALIZE, RECOVER, RETAIN, hint
 from app.kit.db import get_engine
 from app.settings import get_settings
@@ -38,6 +38,7 @@ def recover() -> None:
     """Find jobs whose worker went silent, and jobs that no worker has taken."""
     with Session(get_engine()) as db:
         due = service.sweep(db, get_settings().requeue_after_s)
+        counters.add(db, [("sweeps_total", {}, 1)])
         db.commit()
     for job_id in due:
         logger.warning("job %s: told to a worker again", job_id)

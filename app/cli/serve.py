@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from app.cli.output import read_settings, refusing, refusing_database, say
+from app.cli.output import Refused, fail, read_settings, refusing, refusing_database, say
 
 
 def add_to(app: typer.Typer) -> None:
@@ -20,6 +21,8 @@ def add_to(app: typer.Typer) -> None:
     app.command("worker")(worker)
     app.command("tick")(tick)
     app.command("migrate")(migrate)
+    app.command("check")(check)
+    app.command("settings")(show_settings)
 
 
 def up(
@@ -111,6 +114,44 @@ def migrate(
     url = read_settings().database_url.get_secret_value()
     with refusing(CommandError), refusing_database():
         migrations.downgrade(url, revision) if down else migrations.upgrade(url, revision)
+
+
+def check(
+    what: Annotated[str, typer.Argument(help="worker or tick.")],
+) -> None:
+    """Whether this machine's worker or tick is alive; for health checks. Exit status 1 when it is not."""
+    from app.kit import broker
+
+    settings = read_settings()
+    if what == "worker":
+        alive = broker.worker_answers(socket.gethostname())
+    elif what == "tick":
+        age_s = broker.tick_age_s()
+        alive = age_s is not None and age_s < 3 * settings.sweep_s + 10
+    else:
+        raise Refused("say `check worker` or `check tick`; the API has /livez and /readyz")
+    say(f"{what}: {'alive' if alive else 'silent'}")
+    raise typer.Exit(0 if alive else 1)
+
+
+def show_settings(
+    out: Annotated[Path | None, typer.Option(help="File to write; default: print.")] = None,
+    check: Annotated[bool, typer.Option("--check", help="Only compare with --out; exit status 1.")] = False,
+) -> None:
+    """Describe all settings, as Markdown."""
+    from app.settings import describe
+
+    text = describe()
+    if check and out is None:
+        raise Refused("--check needs --out, the file to compare with")
+    with refusing(OSError):
+        if out is None:
+            typer.echo(text, nl=False)
+        elif not check:
+            out.write_text(text, encoding="utf-8")
+        elif not out.exists() or out.read_text(encoding="utf-8") != text:
+            fail(f"{out} is not what the settings say; run `make openapi` and commit the result")
+            raise typer.Exit(1)
 
 
 def _celery(*arguments: str) -> None:

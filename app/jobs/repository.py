@@ -232,6 +232,12 @@ def claim(db: Session, job_id: uuid.UUID, lease_s: float) -> tuple[Job | None, b
     return db.scalar(statement, execution_options={"populate_existing": True}), silent
 
 
+def seconds_left(db: Session, job_id: uuid.UUID) -> float:
+    """Seconds until a job's deadline; negative when it has passed."""
+    left = func.extract("epoch", Job.deadline_at - func.now())
+    return float(db.execute(select(left).where(Job.id == job_id)).scalar_one())
+
+
 def append(
     db: Connection,
     job: Job,

@@ -90,6 +90,8 @@ class _Slice:
         self._ended_by: Event | None = None
         self._lease_lost = asyncio.Event()
         self._ends_at = time.monotonic() + settings.slice_s
+        # The database's clock says when the deadline is, this machine's monotonic one counts down to it.
+        self._deadline = time.monotonic() + repository.seconds_left(db, job.id)
 
     async def run(self) -> SliceEnd:
         heartbeat = asyncio.create_task(self._keep_lease())
@@ -154,8 +156,7 @@ class _Slice:
             return Event("cancelled", {"code": "probing_stopped", "detail": self._heard.stop})
         if self._heard.cancel:
             return Event("cancelled")
-        left_s = self._job.deadline_at.timestamp() - time.time()
-        return Event("deadline") if left_s <= 0 else None
+        return Event("deadline") if time.monotonic() >= self._deadline else None
 
     def _take(self, session: Session, event: Event) -> None:
         session.observe(event)

@@ -41,13 +41,13 @@ class AuditEntry(Base):
 
 def record(db: Session, request: Request, action: str, status: int) -> None:
     """Add the entry of a call to its transaction."""
-    key = getattr(request.state, "api_key", None)
-    if key is None:
+    caller = getattr(request.state, "caller", None)
+    if caller is None:
         return
     db.add(
         AuditEntry(
-            key_id=key.id,
-            actor=key.name,
+            key_id=caller.key_id,
+            actor=caller.name,
             action=action,
             target=request.url.path[:500],
             status=status,

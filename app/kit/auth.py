@@ -11,6 +11,7 @@ import hashlib
 import secrets
 import uuid
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated, Literal, cast
 
 from fastapi import Depends, Request
@@ -45,6 +46,14 @@ class ApiKey(Base):
     created_at: Mapped[CreatedAt]
     expires_at: Mapped[dt.datetime | None]
     revoked_at: Mapped[dt.datetime | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who sent a request, for the log and the audit: it outlives the request's transaction."""
+
+    key_id: uuid.UUID
+    name: str
 
 
 def create_key(
@@ -94,7 +103,7 @@ def require(scope: Scope) -> Callable[..., ApiKey]:
         key = find_key(db, None if sent is None else sent.credentials)
         if key is None:
             raise _unauthorized(request)
-        request.state.api_key = key
+        request.state.caller = Caller(key.id, key.name)
         if not any(scope in _INCLUDES[held] for held in key.scopes):
             raise Problem(403, "forbidden", f"this key has the scope {', '.join(key.scopes)}; {scope} is needed")
         return key

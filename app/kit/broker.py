@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import tempfile
+import time
 from functools import lru_cache
+from pathlib import Path
 
 from celery import Celery
 from kombu.exceptions import OperationalError
@@ -16,6 +19,8 @@ LOCALIZE = "faultsense.localize"
 RECOVER = "faultsense.recover"
 RETAIN = "faultsense.retain"
 QUEUE = "faultsense"
+# Touched by the tick whenever it sends.
+TICK_FILE = Path(tempfile.gettempdir()) / "faultsense-tick"
 
 
 @lru_cache(maxsize=4)
@@ -28,6 +33,21 @@ def _producer(url: str) -> Celery:
         broker_transport_options={"socket_timeout": 2, "socket_connect_timeout": 2},
     )
     return app
+
+
+def worker_answers(host: str, timeout_s: float = 5.0) -> bool:
+    """Whether a worker on a host answers through the broker."""
+    app = _producer(get_settings().redis_url.get_secret_value())
+    try:
+        replies = app.control.ping(timeout=timeout_s)
+    except (OperationalError, OSError):
+        return False
+    return any(name.endswith(f"@{host}") for reply in replies for name in reply)
+
+
+def tick_age_s() -> float | None:
+    """Seconds since the tick on this machine last sent something; None when it never did."""
+    return time.time() - TICK_FILE.stat().st_mtime if TICK_FILE.exists() else None
 
 
 def hint(task: str, *args: str) -> bool:

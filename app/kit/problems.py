@@ -9,6 +9,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from psycopg.errors import DiskFull
 from pydantic import BaseModel, Field, ValidationError
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
@@ -158,6 +159,14 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(OperationalError)
     @app.exception_handler(PoolTimeoutError)
     def _database(_: Request, error: Exception) -> JSONResponse:
+        if isinstance(getattr(error, "orig", None), DiskFull):
+            logger.error("the database has no space left")
+            return Problem(
+                503,
+                "database_full",
+                "the database has no space left; nothing was stored. Try again when there is some",
+                headers={"Retry-After": "60"},
+            ).response()
         logger.error("the database cannot be reached: %s", type(error).__name__)
         return Problem(
             503, "database_unavailable", "the database cannot be reached; try again", headers={"Retry-After": "5"}

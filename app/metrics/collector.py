@@ -19,6 +19,7 @@ from app.kit.db import get_engine
 PREFIX = "faultsense_"
 COUNTERS = {
     "jobs_finished_total": ("Jobs that ended, by state and verdict.", ["state", "outcome"]),
+    "sweeps_total": ("Looks for lost jobs: proof that tick, broker and a worker are alive.", []),
     "lease_recoveries_total": ("Jobs taken up again after their worker went silent.", []),
     "probes_total": ("Measurements of ended jobs, by phase and result.", ["phase", "result"]),
     "probes_allowed_total": ("Measurements that the replicas' limits allowed while ended jobs ran.", []),

@@ -48,7 +48,7 @@ def _note(scope: Scope, status: int, seconds: float) -> None:
     _seconds.labels(route, method, str(status)).observe(seconds)
     if route in QUIET and status < 400:
         return
-    key = scope.get("state", {}).get("api_key")
+    caller = scope.get("state", {}).get("caller")
     logger.info(
         "%s %s %d",
         scope["method"],
@@ -59,7 +59,7 @@ def _note(scope: Scope, status: int, seconds: float) -> None:
             "route": route,
             "status": status,
             "ms": round(seconds * 1000, 1),
-            **({} if key is None else {"key_id": str(key.id)}),
+            **({} if caller is None else {"key_id": str(caller.key_id)}),
             **{name: str(value) for name, value in scope.get("path_params", {}).items()},
         },
     )
