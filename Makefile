@@ -49,6 +49,7 @@ lint: $(STAMP) ## Check style, types, and who imports what
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/faultsense openapi --out openapi/openapi.json --check
 	$(BIN)/faultsense settings --out docs/settings.md --check
+	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker-compose.yml
 
 .PHONY: format
 format: $(STAMP) ## Format the code
