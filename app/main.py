@@ -10,7 +10,7 @@ from app.audit import endpoints as audit
 from app.health import endpoints as health
 from app.jobs import endpoints as jobs
 from app.keys import endpoints as keys
-from app.kit import problems
+from app.kit import problems, transaction
 from app.kit.middleware import BodyLimit, RequestId
 from app.metrics import endpoints as metrics
 from app.metrics.requests import Observed
@@ -31,6 +31,10 @@ Send an API key (`faultsense keys create`) as a bearer token. Errors are RFC 945
 """
 
 
+# A key that was entered stays over reloads, and every operation is ready to be tried.
+SWAGGER = {"persistAuthorization": True, "tryItOutEnabled": True, "displayRequestDuration": True}
+
+
 def create_app(settings: Settings | None = None) -> FastAPI:
     """Build the application.
 
@@ -41,8 +45,15 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     """
     limits = settings or get_settings()
     # Swagger UI comes from local files: operators' networks are often closed.
-    app: FastAPI = FastAPIOffline(title="FaultSense", version=__version__, description=DESCRIPTION, redoc_url=None)
+    app: FastAPI = FastAPIOffline(
+        title="FaultSense",
+        version=__version__,
+        description=DESCRIPTION,
+        redoc_url=None,
+        swagger_ui_parameters=SWAGGER,
+    )
     problems.install(app)
+    transaction.install(app)
     app.add_middleware(BodyLimit, max_bytes=limits.max_body_bytes)
     app.add_middleware(Observed)
     app.add_middleware(RequestId)

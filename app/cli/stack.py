@@ -115,6 +115,10 @@ class Stack:
         """Folder of the processes' logs."""
         return self.services.root / "logs"
 
+    def setting(self, name: str) -> str:
+        """A setting as the processes have it."""
+        return self._environment[f"FAULTSENSE_{name.upper()}"]
+
     def _log(self, name: str) -> Path:
         return self.logs / f"{name}.log"
 

@@ -174,6 +174,7 @@ def log(job_id: uuid.UUID, db: Db) -> StreamingResponse:
     verdict = repository.verdicts(db, [job.id]).get(job.id)
     if verdict is not None:
         events.append(Event("verdict", {"verdict": verdict}))
+    db.close()  # a slow reader must not keep a connection of the pool
     return StreamingResponse(_lines(events), media_type="application/x-ndjson")
 
 

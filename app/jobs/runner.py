@@ -63,16 +63,14 @@ def run_slice(engine: Engine, settings: Settings, job_id: uuid.UUID) -> SliceEnd
         db.commit()
         if job is None or replica is None:
             return "nothing_to_do"
-        logger.info("job %s attempt %d: taken up", job.id, job.attempt)
-        try:
-            with (
-                logs.about_job(job.id, job.replica_id),
-                engine.connect().execution_options(isolation_level="AUTOCOMMIT") as log,
-            ):
+        autocommit = engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+        with logs.about_job(job.id, job.replica_id), autocommit as log:
+            logger.info("job %s attempt %d: taken up", job.id, job.attempt)
+            try:
                 return asyncio.run(_Slice(db, log, job, replica, engine=engine, settings=settings).run())
-        except LeaseLostError:
-            logger.warning("job %s attempt %d: lease lost", job.id, job.attempt)
-            return "lease_lost"
+            except LeaseLostError:
+                logger.warning("job %s attempt %d: lease lost", job.id, job.attempt)
+                return "lease_lost"
 
 
 class _Slice:

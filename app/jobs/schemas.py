@@ -15,7 +15,9 @@ Outcome = Literal["localized", "healthy", "uniform_slowdown", "inconclusive"]
 class LocalizeRequest(BaseModel):
     """How to localize. Every field has a default: an empty object is a good request."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(
+        extra="forbid", strict=True, json_schema_extra={"examples": [{"repeats": 3, "deadline_s": 600}]}
+    )
 
     strategy: Literal["auto", "faultsense", "pairwise"] = Field(
         default="auto",

@@ -36,7 +36,7 @@ class KeyIn(BaseModel):
 class RotateIn(BaseModel):
     """How to rotate a key."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [{"grace_hours": 24}]})
 
     grace_hours: float = Field(
         default=24.0, ge=0, le=24 * 90, allow_inf_nan=False, description="The old key still works for so long."

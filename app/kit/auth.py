@@ -20,7 +20,7 @@ from sqlalchemy import ARRAY, LargeBinary, String, func, or_, select
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from app.kit import failures
-from app.kit.db import Base, CreatedAt, Db, Id
+from app.kit.db import Base, CreatedAt, Id, get_engine
 from app.kit.problems import Problem
 from app.settings import get_settings
 
@@ -99,8 +99,11 @@ _Sent = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 def require(scope: Scope) -> Callable[..., ApiKey]:
     """Dependency that lets a request through when its key has the scope."""
 
-    def check(request: Request, db: Db, sent: _Sent) -> ApiKey:
-        key = find_key(db, None if sent is None else sent.credentials)
+    def check(request: Request, sent: _Sent) -> ApiKey:
+        # A session of its own, over at once: a request that held a connection from here to its end would need
+        # a thread to go on, while all threads wait for connections.
+        with Session(get_engine(), expire_on_commit=False) as db:
+            key = find_key(db, None if sent is None else sent.credentials)
         if key is None:
             raise _unauthorized(request)
         request.state.caller = Caller(key.id, key.name)

@@ -38,13 +38,17 @@ Id = Annotated[uuid.UUID, mapped_column(primary_key=True, default=uuid.uuid4)]
 CreatedAt = Annotated[dt.datetime, mapped_column(server_default=func.now())]
 
 
+# Connections a process may have.
+POOL = 30
+
+
 @lru_cache(maxsize=4)
 def engine_for(url: str) -> Engine:
     """One engine a URL and process."""
     return create_engine(
         url,
         pool_size=10,
-        max_overflow=20,
+        max_overflow=POOL - 10,
         pool_pre_ping=True,
         pool_timeout=10,
         connect_args={"connect_timeout": 5, "application_name": "faultsense"},

@@ -6,16 +6,17 @@ is handed to `after_commit`: a worker that is told too early would not find its 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from fastapi import Request, Response
+from fastapi import FastAPI, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.routing import APIRoute
 from sqlalchemy.orm import Session
 
 from app.kit import audit, idempotency
-from app.kit.db import get_engine
+from app.kit.db import POOL, get_engine
 from app.kit.problems import Problem
 
 CHANGING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
@@ -24,6 +25,16 @@ SECRET_FIELDS = "x-secret-fields"  # noqa: S105
 _AFTER = "after_commit"
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+
+
+# Transactions at a time in a process. They hold a connection over several turns in the thread pool; the rest of
+# the connections is for what takes one within a turn, so that nobody waits for a thread that waits for him.
+AT_A_TIME = POOL // 2
+
+
+def install(app: FastAPI) -> None:
+    """Let an app have transactional routes."""
+    app.state.transactions = asyncio.Semaphore(AT_A_TIME)
 
 
 def after_commit(db: Session, action: Callable[[], object]) -> None:
@@ -50,15 +61,21 @@ class TransactionalRoute(APIRoute):
         action = self.operation_id or self.name
 
         async def transact(request: Request) -> Response:
-            with Session(get_engine(), expire_on_commit=False) as db:
-                request.state.db = db
-                try:
-                    return await _in(db, request, handle, action, secret_fields)
-                except Problem as problem:
-                    await run_in_threadpool(audit.record_refusal, db, request, action, problem.status)
-                    raise
+            async with request.app.state.transactions:
+                return await self._transact(request, handle, action, secret_fields)
 
         return transact
+
+    async def _transact(
+        self, request: Request, handle: Handler, action: str, secret_fields: frozenset[str]
+    ) -> Response:
+        with Session(get_engine(), expire_on_commit=False) as db:
+            request.state.db = db
+            try:
+                return await _in(db, request, handle, action, secret_fields)
+            except Problem as problem:
+                await run_in_threadpool(audit.record_refusal, db, request, action, problem.status)
+                raise
 
 
 async def _in(

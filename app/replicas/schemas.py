@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import uuid
 from itertools import pairwise
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
@@ -13,6 +13,7 @@ from app.outbound import GuardError, parse_url
 from app.outbound.http import tls_context
 from app.probe_model.manifest import Manifest
 from app.probe_model.serve import ALLGATHER_BACKEND, ROUTED_BACKENDS
+from app.probe_model.synthetic import synthetic_manifest
 from app.replicas.ranks import format_ranks, parse_ranks
 
 # Routed backends send a token only where its experts are, so paths can be told apart (DESIGN section 4).
@@ -124,8 +125,24 @@ class Targets(_Strict):
     delay_ms: float = Field(default=10.0, gt=0, le=60_000, allow_inf_nan=False)
 
 
+def _add_example(schema: dict[str, Any]) -> None:
+    """What `faultsense emulate --gpus 8 --hosts 2` serves: made when the schema is, not at import."""
+    schema["examples"] = [
+        {
+            "name": "emulated",
+            "gpus": 8,
+            "probe_endpoints": [{"url": "http://127.0.0.1:8100", "ranks": "0-7", "rank_choice": "header"}],
+            "manifest": synthetic_manifest(8).model_dump(mode="json"),
+            "layout": {"all2all": "sparse"},
+            "limits": {"probes_per_second": 200},
+        }
+    ]
+
+
 class ReplicaIn(_Strict):
     """A replica to register."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra=_add_example)
 
     name: Name
     gpus: int = Field(ge=2, le=1024, description="n: GPUs, numbered by expert-parallel rank 0..n-1.")

@@ -36,7 +36,15 @@ class GpuPlace(BaseModel):
 class TopologyIn(BaseModel):
     """A whole topology: every rank once."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(
+        extra="forbid",
+        strict=True,
+        json_schema_extra={
+            "examples": [
+                {"gpus": [{"rank": r, "host": f"host-{'ab'[r // 4]}", "nic": str(r % 4)} for r in range(8)]}
+            ]
+        },
+    )
 
     gpus: list[GpuPlace] = Field(min_length=2, max_length=1024)
 

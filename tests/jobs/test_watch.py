@@ -6,6 +6,7 @@ import asyncio
 import json
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import httpx
@@ -17,6 +18,7 @@ from sqlalchemy.orm import Session
 from app.emulator.replica import EmulatedReplica
 from app.jobs import watch
 from app.jobs.runner import run_slice
+from app.kit.db import POOL
 from app.settings import Settings
 from tests.conftest import QUICK, replica_document
 from tests.support.api import ServedApi
@@ -31,7 +33,11 @@ def served(settings: Settings, keys: dict[str, str], monkeypatch: pytest.MonkeyP
     with (
         ServedApi(settings) as api,
         httpx.Client(
-            base_url=api.url, headers={"Authorization": f"Bearer {keys['read']}"}, timeout=20, trust_env=False
+            base_url=api.url,
+            headers={"Authorization": f"Bearer {keys['read']}"},
+            timeout=20,
+            trust_env=False,
+            limits=httpx.Limits(),
         ) as client,
     ):
         yield client
@@ -145,6 +151,19 @@ def test_long_logs_come_in_pages(
     db.commit()
     assert numbered(read(served, job["id"])) == list(range(2500))
     assert numbered(read(served, job["id"], last="1200")) == list(range(1201, 2500))
+
+
+def test_watchers_keep_no_connection(
+    client: TestClient, served: httpx.Client, emulated: EmulatedReplica, engine: Engine
+) -> None:
+    """More watchers than the pool has connections, and others are still answered."""
+    replica = client.post("/replicas", json=replica_document(emulated)).json()["id"]
+    job = client.post(f"/replicas/{replica}/localize", json=QUICK).json()
+    with ExitStack() as streams:
+        for _ in range(POOL + 5):
+            stream = streams.enter_context(served.stream("GET", f"/jobs/{job['id']}/events"))
+            next(stream.iter_text())
+        assert served.get(f"/jobs/{job['id']}").status_code == 200
 
 
 def test_watchers_share_their_polls(
