@@ -222,6 +222,8 @@ def load_manifest(path: Path) -> Manifest:
         The file is missing, too large, not JSON, or not a valid manifest; the first fault is named.
     """
     file = path / MANIFEST_FILE if path.is_dir() else path
+    if file.exists() and not file.is_file():
+        raise ProbeModelError(str(file), "is not a regular file")
     try:
         with file.open("rb") as handle:
             content = handle.read(MAX_MANIFEST_BYTES + 1)

@@ -28,8 +28,8 @@ EXPERTS = (1, 3, 5, 6)
 PROMPT_TOKENS = 37
 
 
-# Where torch is: a checkpoint by transformers, the probe model of its first layer, the body for the pattern, and one
-# body with all the other 69 sets, which have one token each.
+# Where torch is: a checkpoint by transformers, the probe model of its first layer, the body for the pattern, and
+# one body with the other 69 sets.
 PREPARE = """
 import json, sys
 from itertools import combinations
