@@ -62,7 +62,7 @@ def _read(checkpoint: Checkpoint, dtype: torch.dtype) -> dict[str, torch.Tensor]
     for expert in range(checkpoint.config.num_experts):
         keys += [expert_key(expert, name) for name in ("gate_proj", "up_proj", "down_proj")]
     weights: dict[str, torch.Tensor] = {}
-    for file in {checkpoint.tensors[key].file for key in keys}:
+    for file in dict.fromkeys(checkpoint.tensors[key].file for key in keys):
         try:
             with safe_open(file, framework="pt") as tensors:
                 for key in keys:

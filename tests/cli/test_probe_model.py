@@ -179,3 +179,47 @@ def test_serving_with_embeddings_must_be_asked_for(tmp_path: Path) -> None:
     assert "prompt" not in run(*command).out
     assert "CVE-2025-62164" in run(*command, "--prompt-embeds").out
     refused(run(*command, "--prompt-embeds", "--host", "0.0.0.0"), "host: with prompt_embeds")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ((), {"experts_per_gpu": 4, "top_k": 2, "hidden": 2048, "dtype": "bfloat16"}),
+        (
+            ("--top-k", 3, "--hidden", 256, "--seed", 0, "--intermediate", 384, "--dtype", "float32"),
+            {
+                "experts_per_gpu": 4,
+                "top_k": 3,
+                "hidden": 256,
+                "dtype": "float32",
+                "seed": 0,
+                "intermediate": 384,
+            },
+        ),
+    ],
+)
+def test_build_fills_in_what_is_not_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[object, ...], expected: dict[str, Any]
+) -> None:
+    given: dict[str, Any] = {}
+
+    def build(**arguments: Any) -> Any:
+        given.update(arguments)
+        return synthetic_manifest(2)
+
+    monkeypatch.setattr("app.probe_model.build.build", build)
+    run("probe-model", "build", "--gpus", 2, "--out", tmp_path / "out", *words)
+    assert given == {"gpus": 2, "out": tmp_path / "out", "model": "probe", **expected}
+
+
+def test_build_from_passes_on_what_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Any] = []
+
+    def build_from(*arguments: Any, **options: Any) -> Any:
+        given.extend([*arguments, options])
+        return synthetic_manifest(2)
+
+    monkeypatch.setattr("app.probe_model.build.build_from", build_from)
+    out = run("probe-model", "build", "--from", tmp_path, "--gpus", 2, "--out", tmp_path / "out", "--top-k", 1)
+    assert given == [tmp_path, 2, tmp_path / "out", {"model": "probe", "top_k": 1, "dtype": None}]
+    assert "next: faultsense probe-model verify" in out.out

@@ -93,6 +93,9 @@ def test_experts_and_attention_are_the_checkpoints_bit_for_bit(source: Path, tmp
     assert manifest == load_manifest(tmp_path / "model")
     assert manifest.source == Source(layers=2, top_k=TOP_K, attention_heads=4, key_value_heads=2)
     assert {file.name for file in (tmp_path / "model").iterdir()} == MODEL_FILES
+    build_from(source, 4, tmp_path / "again")
+    for name in MODEL_FILES:
+        assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "model" / name).read_bytes()
     assert str(source) not in (tmp_path / "model" / "probe_manifest.json").read_text()
 
 
