@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.probe_model.checkpoint import Checkpoint, read_checkpoint
+from app.probe_model.checkpoint import Checkpoint, CheckpointConfig, read_checkpoint
 from app.probe_model.errors import ProbeModelError
 from app.probe_model.files import MODEL_FILES, WEIGHTS_FILE, write_text_files
 from app.probe_model.geometry import Geometry
@@ -145,12 +145,7 @@ def build_from(
         max(64, gpus) if max_num_seqs is None else max_num_seqs,
         max_num_batched_tokens,
         max_model_len,
-        Source(
-            layers=config.num_hidden_layers,
-            top_k=config.num_experts_per_tok,
-            attention_heads=config.num_attention_heads,
-            key_value_heads=config.num_key_value_heads,
-        ),
+        _source(config),
     )
     vocabulary = geometry.vocabulary()
     _check_size(geometry, vocabulary.size)
@@ -159,6 +154,15 @@ def build_from(
     manifest = geometry.manifest(model, vocabulary, logprobs)
     _write(out, geometry, vocabulary, weights, manifest)
     return manifest
+
+
+def _source(config: CheckpointConfig) -> Source:
+    return Source(
+        layers=config.num_hidden_layers,
+        top_k=config.num_experts_per_tok,
+        attention_heads=config.num_attention_heads,
+        key_value_heads=config.num_key_value_heads,
+    )
 
 
 def _experts_per_gpu(checkpoint: Checkpoint, gpus: int, top_k: int | None) -> int:
