@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -65,6 +65,8 @@ class VllmServer:
         all by default). The first two are by default temporary files, removed by `stop`.
     start_seconds : float
         How long `start` waits for the server to be healthy.
+    extra : sequence of str
+        More options of vLLM, for example ``--enable-prompt-embeds``.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class VllmServer:
         log: Path | None = None,
         routing_log: Path | None = None,
         start_seconds: float = 300.0,
+        extra: Sequence[str] = (),
     ) -> None:
         self.venv = venv
         self.model = model
@@ -88,6 +91,7 @@ class VllmServer:
         self._all2all = all2all
         self._routing_log = routing_log
         self._start_seconds = start_seconds
+        self._extra = tuple(extra)
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -121,6 +125,7 @@ class VllmServer:
             kv_cache_memory_bytes=KV_CACHE_BYTES,
             enforce_eager=True,
             program=(str(python), "-m", "vllm.entrypoints.openai.api_server"),
+            extra=self._extra,
         )
         with self.log.open("wb") as output:
             self._process = subprocess.Popen(

@@ -7,10 +7,11 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from app.probe_model.checkpoint import Checkpoint, CheckpointConfig, read_checkpoint
 from app.probe_model.errors import ProbeModelError
 from app.probe_model.files import MODEL_FILES, WEIGHTS_FILE, write_text_files
 from app.probe_model.geometry import Geometry
-from app.probe_model.manifest import MANIFEST_FILE, DType, Manifest
+from app.probe_model.manifest import MANIFEST_FILE, DType, Manifest, Source
 from app.probe_model.vocabulary import Vocabulary
 from app.probe_model.weights import make_weights
 
@@ -88,6 +89,93 @@ def build(
     manifest = geometry.manifest(model, vocabulary, logprobs)
     _write(out, geometry, vocabulary, weights, manifest)
     return manifest
+
+
+def build_from(
+    checkpoint: Path,
+    gpus: int,
+    out: Path,
+    *,
+    top_k: int | None = None,
+    dtype: DType | None = None,
+    model: str = "probe",
+    max_num_seqs: int | None = None,
+    max_num_batched_tokens: int = 8192,
+    max_model_len: int = 4096,
+) -> Manifest:
+    """Write a probe model folder around the first layer of an OLMoE checkpoint; its experts stay as they are.
+
+    Parameters
+    ----------
+    checkpoint : Path
+        Folder with ``config.json`` and safetensors; nothing else in it is read, and nothing in it is run.
+    gpus : int
+        Divides the number of experts; expert e goes to GPU ``e // (experts / gpus)``.
+    out : Path
+        See `build`.
+    top_k : int, optional
+        Experts a token activates, at most the checkpoint's, and at most the experts of one GPU.
+    dtype : {"float32", "bfloat16", "float16"}, optional
+        Converts the weights; by default they stay as they are.
+    model, max_num_seqs, max_num_batched_tokens, max_model_len
+        See `build`.
+
+    Returns
+    -------
+    Manifest
+        Also written into the folder.
+
+    Raises
+    ------
+    ProbeModelError
+        A checkpoint that cannot be used (file and key are named), or a bad combination (the argument is named).
+    """
+    from app.probe_model.adopt import adopt_weights
+
+    _check_replaceable(out)
+    found = read_checkpoint(checkpoint)
+    config = found.config
+    geometry = Geometry(
+        gpus,
+        _experts_per_gpu(found, gpus, top_k),
+        config.num_experts_per_tok if top_k is None else top_k,
+        config.hidden_size,
+        config.intermediate_size,
+        found.dtype if dtype is None else dtype,
+        max(64, gpus) if max_num_seqs is None else max_num_seqs,
+        max_num_batched_tokens,
+        max_model_len,
+        _source(config),
+    )
+    vocabulary = geometry.vocabulary()
+    _check_size(geometry, vocabulary.size)
+    geometry.manifest(model, vocabulary, {})
+    weights, logprobs = adopt_weights(found, geometry, vocabulary)
+    manifest = geometry.manifest(model, vocabulary, logprobs)
+    _write(out, geometry, vocabulary, weights, manifest)
+    return manifest
+
+
+def _source(config: CheckpointConfig) -> Source:
+    return Source(
+        layers=config.num_hidden_layers,
+        top_k=config.num_experts_per_tok,
+        attention_heads=config.num_attention_heads,
+        key_value_heads=config.num_key_value_heads,
+    )
+
+
+def _experts_per_gpu(checkpoint: Checkpoint, gpus: int, top_k: int | None) -> int:
+    """Experts on each GPU; says what to change where they are not equally many or fewer than a token needs."""
+    config = checkpoint.config
+    if top_k is not None and not 1 <= top_k <= config.num_experts_per_tok:
+        raise ProbeModelError("top_k", f"must be 1 to the checkpoint's {config.num_experts_per_tok}")
+    if not 2 <= gpus <= config.num_experts or config.num_experts % gpus:
+        raise ProbeModelError("gpus", f"must be at least 2 and divide the {config.num_experts} experts")
+    held = config.num_experts // gpus
+    if held < (top_k or config.num_experts_per_tok):
+        raise ProbeModelError("top_k", f"a GPU would hold {held} experts; lower top_k to {held} or less")
+    return held
 
 
 def _check_size(geometry: Geometry, vocabulary_size: int) -> None:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from app.probe_model.geometry import HEAD_SIZE, Geometry
+from app.probe_model.geometry import Geometry
 from app.probe_model.manifest import MANIFEST_FILE
 from app.probe_model.vocabulary import EOS_TOKEN, UNKNOWN_TOKEN, Vocabulary
 
@@ -53,15 +53,14 @@ def words(vocabulary: Vocabulary) -> list[str]:
 
 
 def _model_config(geometry: Geometry, vocabulary_size: int) -> dict[str, Any]:
-    heads = geometry.hidden // HEAD_SIZE
     return {
         "architectures": ["OlmoeForCausalLM"],
         "model_type": "olmoe",
         "hidden_size": geometry.hidden,
         "intermediate_size": geometry.intermediate,
         "num_hidden_layers": 1,
-        "num_attention_heads": heads,
-        "num_key_value_heads": heads,
+        "num_attention_heads": geometry.attention_heads,
+        "num_key_value_heads": geometry.key_value_heads,
         "num_experts": geometry.experts,
         "num_experts_per_tok": geometry.top_k,
         "norm_topk_prob": False,

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from app.probe_model.errors import ProbeModelError
-from app.probe_model.manifest import BytesPerGpu, DType, Manifest, TokenLogprob, set_key
+from app.probe_model.manifest import BytesPerGpu, DType, Manifest, Source, TokenLogprob, set_key
+from app.probe_model.runtime import Limits, estimate_runtime
 from app.probe_model.vocabulary import Vocabulary, lay_out
 
 ITEM_BYTES: dict[DType, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -32,6 +33,8 @@ class Geometry:
         Of the stored weights.
     max_num_seqs, max_num_batched_tokens, max_model_len : int
         Limits that the server is started with and the planner stays within.
+    source : Source, optional
+        The checkpoint that the layer is taken from; it decides the attention heads.
 
     Raises
     ------
@@ -48,6 +51,7 @@ class Geometry:
     max_num_seqs: int = 64
     max_num_batched_tokens: int = 8192
     max_model_len: int = 4096
+    source: Source | None = None
 
     def __post_init__(self) -> None:
         _check_size("hidden", self.hidden, MAX_HIDDEN)
@@ -66,22 +70,45 @@ class Geometry:
         """Experts in all."""
         return self.gpus * self.experts_per_gpu
 
+    @property
+    def attention_heads(self) -> int:
+        """Heads of queries."""
+        return self.source.attention_heads if self.source else self.hidden // HEAD_SIZE
+
+    @property
+    def key_value_heads(self) -> int:
+        """Heads of keys and of values."""
+        return self.source.key_value_heads if self.source else self.attention_heads
+
+    @property
+    def key_value_width(self) -> int:
+        """Columns of a key, all its heads together."""
+        return self.hidden // self.attention_heads * self.key_value_heads
+
     def vocabulary(self) -> Vocabulary:
         """The token layout."""
         return lay_out(self.gpus, self.experts_per_gpu, self.top_k)
 
     def bytes_per_gpu(self, vocabulary_size: int) -> BytesPerGpu:
         """Memory on one GPU when attention is data-parallel and the experts are spread."""
-        item, hidden = ITEM_BYTES[self.dtype], self.hidden
-        # embeddings and lm_head; q, k, v, o; the router; two norms in the layer, q and k norm, the final norm
-        replicated = 2 * vocabulary_size * hidden + 4 * hidden**2 + self.experts * hidden + 5 * hidden
-        expert = 3 * hidden * self.intermediate
-        # key and value a token; activations: hidden states, one copy a routed expert, the expert's inner two
-        per_token = 2 * hidden + 2 * hidden + self.top_k * (2 * hidden + 2 * self.intermediate)
+        item, hidden, keys = ITEM_BYTES[self.dtype], self.hidden, self.key_value_width
+        # embeddings and lm_head; q and o, k and v; the router; two norms in the layer, q norm, final norm; k norm
+        attention = 2 * hidden**2 + 2 * keys * hidden
+        replicated = 2 * vocabulary_size * hidden + attention + self.experts * hidden + 4 * hidden + keys
+        runtime = estimate_runtime(
+            Limits(self.max_num_seqs, self.max_num_batched_tokens, self.max_model_len),
+            hidden=hidden,
+            key_value_width=keys,
+            intermediate=self.intermediate,
+            experts=self.experts,
+            top_k=self.top_k,
+            vocabulary=vocabulary_size,
+            item_bytes=item,
+        )
         return BytesPerGpu(
             replicated=replicated * item,
-            sharded=self.experts_per_gpu * expert * item,
-            runtime=self.max_num_batched_tokens * per_token * item,
+            sharded=self.experts_per_gpu * 3 * hidden * self.intermediate * item,
+            runtime=runtime.total,
         )
 
     def manifest(
@@ -113,6 +140,7 @@ class Geometry:
                 max_num_batched_tokens=self.max_num_batched_tokens,
                 max_model_len=self.max_model_len,
                 bytes_per_gpu=self.bytes_per_gpu(vocabulary.size),
+                source=self.source,
             )
         except ValidationError as error:
             first = error.errors(include_input=False, include_url=False)[0]

@@ -43,7 +43,7 @@ class BytesPerGpu(BaseModel):
     """Memory of the probe model on one GPU, in bytes.
 
     ``replicated``: weights that every GPU holds; ``sharded``: the experts of one GPU; ``runtime``: estimated
-    need of a full step beside them, activations and key/value cache of max_num_batched_tokens tokens.
+    need of a full step beside them (`app.probe_model.runtime`).
     """
 
     model_config = _CONFIG
@@ -62,12 +62,28 @@ class TokenLogprob(BaseModel):
     logprob: Logprob
 
 
+class Source(BaseModel):
+    """The checkpoint whose first layer was taken: numbers only, no name and no path.
+
+    ``layers`` and ``top_k`` are the checkpoint's own; the probe model has one layer and may choose fewer experts.
+    """
+
+    model_config = _CONFIG
+
+    architecture: Literal["OlmoeForCausalLM"] = "OlmoeForCausalLM"
+    layers: Annotated[StrictInt, Field(ge=1, le=1024)]
+    top_k: Annotated[StrictInt, Field(ge=1, le=MAX_TOP_K)]
+    attention_heads: Annotated[StrictInt, Field(ge=1, le=1024)]
+    key_value_heads: Annotated[StrictInt, Field(ge=1, le=1024)]
+
+
 class Manifest(BaseModel):
     """Describes one probe model (DESIGN section 8).
 
     ``gpu_tokens[r]`` is the token all of whose experts are on rank r; ``pattern_tokens`` maps ``"1,3,5,6"``
     (ascending experts) to a token id; ``logprobs`` maps a token id, as text, to the most likely next tokens
-    after it, best first. Expert e is on GPU ``e // experts_per_gpu`` (vLLM's linear placement).
+    after it, best first. Expert e is on GPU ``e // experts_per_gpu`` (vLLM's linear placement). ``source`` is
+    null unless the layer was taken from a checkpoint; documents from before it existed lack it.
     """
 
     model_config = _CONFIG
@@ -96,6 +112,7 @@ class Manifest(BaseModel):
     max_num_batched_tokens: Annotated[StrictInt, Field(ge=1, le=2**20)]
     max_model_len: Annotated[StrictInt, Field(ge=2, le=2**20)]
     bytes_per_gpu: BytesPerGpu
+    source: Source | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -111,9 +128,20 @@ class Manifest(BaseModel):
             raise ValueError(f"gpu_tokens must hold one id per rank: {self.gpus}, not {len(self.gpu_tokens)}")
         if len(set(self.gpu_tokens)) != self.gpus:
             raise ValueError("gpu_tokens must be distinct")
+        self._check_source()
         self._check_patterns()
         self._check_logprobs()
         return self
+
+    def _check_source(self) -> None:
+        if self.source is None:
+            return
+        if self.top_k > self.source.top_k:
+            raise ValueError("top_k must be at most source.top_k")
+        if self.hidden_size % self.source.attention_heads:
+            raise ValueError("source.attention_heads must divide hidden_size")
+        if self.source.attention_heads % self.source.key_value_heads:
+            raise ValueError("source.key_value_heads must divide source.attention_heads")
 
     def _check_patterns(self) -> None:
         ranks = {token: rank for rank, token in enumerate(self.gpu_tokens)}
@@ -194,6 +222,8 @@ def load_manifest(path: Path) -> Manifest:
         The file is missing, too large, not JSON, or not a valid manifest; the first fault is named.
     """
     file = path / MANIFEST_FILE if path.is_dir() else path
+    if file.exists() and not file.is_file():
+        raise ProbeModelError(str(file), "is not a regular file")
     try:
         with file.open("rb") as handle:
             content = handle.read(MAX_MANIFEST_BYTES + 1)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Sequence
+from ipaddress import ip_address
 from pathlib import Path
 
+from app.probe_model.embeds import SERVER_OPTION
 from app.probe_model.errors import ProbeModelError
 from app.probe_model.geometry import HEAD_SIZE
 from app.probe_model.manifest import Manifest, load_manifest
@@ -28,6 +30,10 @@ RANK_ORDER_NOTE = (
     "Rank r must run on the GPU that is expert-parallel rank r in production: same node order, same"
     " CUDA_VISIBLE_DEVICES order, same all-to-all backend. Otherwise verdicts name the wrong GPU."
 )
+PROMPT_EMBEDS_NOTE = (
+    "It takes prompt_embeds, and so loads tensors that clients made (CVE-2025-62164): private network and trusted"
+    " users only."
+)
 ALLGATHER_NOTE = "This backend sends everything to everyone: only GPUs can be localized, no paths."
 
 
@@ -41,6 +47,7 @@ def serve_command(
     kv_cache_memory_bytes: int | None = None,
     tensor_parallel: int = 1,
     enforce_eager: bool = False,
+    prompt_embeds: bool = False,
     program: Sequence[str] = ("vllm", "serve"),
     extra: Sequence[str] = (),
 ) -> list[str]:
@@ -65,6 +72,8 @@ def serve_command(
         Divides the number of GPUs; 1 lets a probe choose its sender.
     enforce_eager : bool
         No CUDA graphs and no compilation.
+    prompt_embeds : bool
+        Let clients send embeddings (see `app.probe_model.embeds`); only on a private address.
     program : sequence of str
         What is run; a module entry point takes the folder as ``--model``.
     extra : sequence of str
@@ -77,6 +86,8 @@ def serve_command(
     """
     manifest = load_manifest(folder)
     _check_backend(all2all, manifest)
+    if prompt_embeds:
+        _check_private(host)
     _check_numbers(manifest, port, gpu_memory_utilization, kv_cache_memory_bytes, tensor_parallel)
     model = [str(folder)] if list(program[-1:]) == ["serve"] else ["--model", str(folder)]
     return [
@@ -99,6 +110,7 @@ def serve_command(
         *("--max-num-batched-tokens", str(manifest.max_num_batched_tokens)),
         *("--max-model-len", str(manifest.max_model_len)),
         *(("--enforce-eager",) if enforce_eager else ()),
+        *((SERVER_OPTION,) if prompt_embeds else ()),
         *extra,
     ]
 
@@ -108,6 +120,8 @@ def render_serve_command(command: Sequence[str]) -> str:
     notes = [RANK_ORDER_NOTE]
     if ALLGATHER_BACKEND in command:
         notes.append(ALLGATHER_NOTE)
+    if SERVER_OPTION in command:
+        notes.append(PROMPT_EMBEDS_NOTE)
     return "\n".join([*(f"# {note}" for note in notes), shlex.join(command)])
 
 
@@ -126,6 +140,15 @@ def _check_backend(all2all: str, manifest: Manifest) -> None:
         )
 
 
+def _check_private(host: str) -> None:
+    try:
+        address = ip_address(host)
+    except ValueError:
+        address = None
+    if host != "localhost" and (address is None or not address.is_private or address.is_unspecified):
+        raise ProbeModelError("host", "with prompt_embeds it must be localhost or a private address, and no name")
+
+
 def _check_numbers(
     manifest: Manifest, port: int, utilization: float, kv_cache: int | None, tensor_parallel: int
 ) -> None:
@@ -137,6 +160,12 @@ def _check_numbers(
         raise ProbeModelError("kv_cache_memory_bytes", "must be 1 MiB to 1 PiB")
     if tensor_parallel < 1 or manifest.gpus % tensor_parallel:
         raise ProbeModelError("tensor_parallel", f"must divide the number of GPUs, {manifest.gpus}")
-    heads = manifest.hidden_size // HEAD_SIZE
+    source = manifest.source
+    heads = source.attention_heads if source else manifest.hidden_size // HEAD_SIZE
     if heads % tensor_parallel:
         raise ProbeModelError("tensor_parallel", f"must divide the number of attention heads, {heads}")
+    keys = source.key_value_heads if source else heads
+    if keys % tensor_parallel and tensor_parallel % keys:
+        raise ProbeModelError(
+            "tensor_parallel", f"must divide the number of key/value heads, {keys}, or be a multiple of it"
+        )

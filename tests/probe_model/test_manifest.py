@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,14 @@ from pydantic import ValidationError
 from app.probe_model.errors import ProbeModelError
 from app.probe_model.manifest import MANIFEST_FILE, MAX_MANIFEST_BYTES, Manifest, load_manifest
 from app.probe_model.synthetic import synthetic_manifest
+
+SOURCE = {
+    "architecture": "OlmoeForCausalLM",
+    "layers": 16,
+    "top_k": 8,
+    "attention_heads": 16,
+    "key_value_heads": 8,
+}
 
 
 @pytest.fixture
@@ -33,9 +42,21 @@ def test_the_document_has_exactly_the_contract_fields(document: dict[str, Any]) 
     assert list(document) == [
         "schema_version", "model", "gpus", "experts", "experts_per_gpu", "top_k", "hidden_size", "dtype",
         "placement", "gpu_tokens", "pattern_tokens", "logprobs", "max_num_seqs", "max_num_batched_tokens",
-        "max_model_len", "bytes_per_gpu",
+        "max_model_len", "bytes_per_gpu", "source",
     ]  # fmt: skip
     assert set(document["bytes_per_gpu"]) == {"replicated", "sharded", "runtime"}
+    assert document["source"] is None
+    # Documents from before the field existed.
+    del document["source"]
+    assert Manifest.model_validate(document).source is None
+
+
+def test_a_source_is_numbers_only(document: dict[str, Any]) -> None:
+    document |= {"source": SOURCE}
+    assert json.loads(Manifest.model_validate(document).model_dump_json()) == document
+    for name in ("path", "folder", "url", "name"):
+        with pytest.raises(ValidationError, match="Extra inputs are not permitted"):
+            Manifest.model_validate(document | {"source": SOURCE | {name: "/etc/passwd"}})
 
 
 def test_routing_queries(document: dict[str, Any]) -> None:
@@ -92,6 +113,18 @@ def test_routing_queries(document: dict[str, Any]) -> None:
         ({"max_num_batched_tokens": 32}, "max_num_batched_tokens must be at least max_num_seqs"),
         ({"max_model_len": 2**21}, "less than or equal to"),
         ({"bytes_per_gpu": {"replicated": 1, "sharded": 1}}, "Field required"),
+        ({"source": {}}, "Field required"),
+        ({"source": "/models/olmoe"}, "valid dictionary"),
+        ({"source": SOURCE | {"architecture": "MixtralForCausalLM"}}, "Input should be 'OlmoeForCausalLM'"),
+        ({"source": SOURCE | {"layers": 0}}, "greater than or equal to 1"),
+        ({"source": SOURCE | {"top_k": 1}}, "top_k must be at most source.top_k"),
+        ({"source": SOURCE | {"attention_heads": 3}}, "source.attention_heads must divide hidden_size"),
+        ({"source": SOURCE | {"key_value_heads": 3}}, "source.key_value_heads must divide"),
+        ({"weights": "/etc/passwd"}, "Extra inputs are not permitted"),
+        ({"model": "file:///etc/passwd"}, "should match pattern"),
+        ({"model": ".."}, "should match pattern"),
+        ({"placement": "/etc/passwd"}, "Input should be 'linear'"),
+        ({"pattern_tokens": {"../../etc/passwd": 9}}, "entry 0: the key must be 2 ascending experts"),
         ({"bytes_per_gpu": {"replicated": -1, "sharded": 1, "runtime": 1}}, "greater than or equal to 0"),
     ],
 )
@@ -128,6 +161,22 @@ def test_load_names_the_file_and_the_field(tmp_path: Path, document: dict[str, A
     file.write_text(json.dumps(document | {"gpus": 0}))
     with pytest.raises(ProbeModelError, match=r"m\.json: gpus: Input should be greater"):
         load_manifest(file)
+    for content in (b"\xff\xfe", b"[" * 1_000_000, b'{"gpus": ' + b"9" * 10_000 + b"}"):
+        file.write_bytes(content)
+        with pytest.raises(ProbeModelError, match=r"m\.json: "):
+            load_manifest(file)
     file.write_bytes(b" " * (MAX_MANIFEST_BYTES + 1))
     with pytest.raises(ProbeModelError, match="is larger than"):
         load_manifest(file)
+    os.mkfifo(tmp_path / "pipe")  # opening it would wait for ever
+    with pytest.raises(ProbeModelError, match="is not a regular file"):
+        load_manifest(tmp_path / "pipe")
+
+
+def test_the_largest_manifests_that_are_built_fit_a_request() -> None:
+    many_patterns = synthetic_manifest(10, experts_per_gpu=10, top_k=2)
+    many_gpus = synthetic_manifest(1024, experts_per_gpu=8, top_k=8, hidden=8192)
+    assert len(many_patterns.pattern_tokens) > 4900
+    for manifest in (many_patterns, many_gpus):
+        # Half of what the API takes by default, FAULTSENSE_MAX_BODY_BYTES.
+        assert len(manifest.model_dump_json(indent=1)) < 2 * 2**20

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from app.probe_model.errors import ProbeModelError
-from app.probe_model.manifest import MANIFEST_FILE
+from app.probe_model.manifest import MANIFEST_FILE, Source
 from app.probe_model.serve import ALLGATHER_NOTE, RANK_ORDER_NOTE, render_serve_command, serve_command
 from app.probe_model.synthetic import synthetic_manifest
 
@@ -76,6 +76,19 @@ def test_bad_options_are_named(folder: Path, arguments: dict[str, object], field
     with pytest.raises(ProbeModelError) as caught:
         serve_command(folder, **arguments)  # type: ignore[arg-type]
     assert caught.value.field == field
+
+
+def test_tensor_parallel_divides_the_heads_of_the_checkpoint(tmp_path: Path) -> None:
+    # 2048 columns would be 32 heads of the builder's own; the checkpoint has 4 of queries and 2 of keys.
+    manifest = synthetic_manifest(16, hidden=2048)
+    source = Source(layers=2, top_k=2, attention_heads=4, key_value_heads=2)
+    manifest.model_copy(update={"source": source}).dump(tmp_path / MANIFEST_FILE)
+    assert "--tensor-parallel-size" in serve_command(tmp_path, tensor_parallel=4)
+    with pytest.raises(ProbeModelError, match="tensor_parallel: must divide the number of attention heads, 4"):
+        serve_command(tmp_path, tensor_parallel=8)
+    three = source.model_copy(update={"attention_heads": 16, "key_value_heads": 1})
+    manifest.model_copy(update={"source": three}).dump(tmp_path / MANIFEST_FILE)
+    assert serve_command(tmp_path, tensor_parallel=16)
 
 
 def test_a_routed_backend_needs_bfloat16(tmp_path: Path) -> None:

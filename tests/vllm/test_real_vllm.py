@@ -19,6 +19,8 @@ import httpx
 import pytest
 
 from app.cli.stack import Stack
+from app.probe_model.embeds import read_answer
+from app.probe_model.errors import ProbeModelError
 from app.probe_model.manifest import load_manifest
 from scripts.vllm_server import VllmServer
 
@@ -203,6 +205,13 @@ def test_another_model_or_fewer_ranks_are_refused(
     accepted = client.post(registered.json()["links"]["localize"], json=REQUEST)
     job = finish(client, accepted.headers["Location"])
     assert (job["state"], job["error"]["code"]) == ("failed", code), job["error"]
+
+
+def test_a_server_that_takes_no_embeddings_says_so(server: VllmServer) -> None:
+    body = {"model": "probe", "prompt_embeds": "AAAA", "max_tokens": 1}
+    answered = httpx.post(f"{server.url}/v1/completions", json=body, timeout=30)
+    with pytest.raises(ProbeModelError, match=r"takes none \(400\); start it with --enable-prompt-embeds"):
+        read_answer(answered.status_code, answered.content)
 
 
 def test_a_stopped_rank_is_a_hang_with_its_set(
