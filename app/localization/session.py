@@ -112,6 +112,8 @@ class Session:
         value = latency_ms(event, self.settings.signal)
         if value is None:
             raise EventError(f"the answer to probe {event.data['number']} has no {self.settings.signal}")
+        if value <= 0:
+            raise EventError(f"the {self.settings.signal} of probe {event.data['number']} is not above zero")
         return Reading(value)
 
     def _failed(self, event: Event, probe: Probe) -> None:

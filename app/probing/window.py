@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 MIN_SHARE = 0.8
+# No engine decodes faster: a stream that came in one burst, held up somewhere on its way, tells nothing.
+MIN_TBT_MS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +37,8 @@ class Window:
 
     @property
     def usable(self) -> bool:
-        """Whether enough of the probe was common to all senders."""
-        return self.tbt_ms is not None and self.share >= MIN_SHARE
+        """Whether enough of the probe was common to all senders, and did not come in one burst."""
+        return self.tbt_ms is not None and self.tbt_ms >= MIN_TBT_MS and self.share >= MIN_SHARE
 
 
 def common_window(sequences: Sequence[Sequence[float]], sent_at: float) -> Window:

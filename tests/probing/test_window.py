@@ -101,3 +101,12 @@ def test_time_scales(sequences, factor):
 
 def test_all_sequences_of_all_senders_are_compared():
     assert flatten({0: {0: [1.0], 1: [2.0]}, 3: {0: [3.0]}}) == [[1.0], [2.0], [3.0]]
+
+
+def test_a_stream_that_came_in_one_burst_is_no_measurement():
+    """Seen on a starved machine: the whole stream within microseconds, which as a baseline accuses everything."""
+    spread = common_window([[1.0, 1.01, 1.02], [1.0, 1.01, 1.02]], 0.0)
+    burst = common_window([[1.0, 1.00001, 1.00002], [1.0, 1.00001, 1.00002]], 0.0)
+    assert spread.share == burst.share == 1.0
+    assert spread.usable
+    assert not burst.usable
