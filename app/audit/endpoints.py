@@ -15,8 +15,9 @@ from app.kit.auth import require
 from app.kit.db import Db
 from app.kit.paging import Page
 from app.kit.problems import responses
+from app.kit.transaction import TransactionalRoute
 
-router = APIRouter(prefix="/audit", tags=["audit"])
+router = APIRouter(prefix="/audit", tags=["audit"], route_class=TransactionalRoute)
 
 
 class AuditOut(BaseModel):

@@ -27,14 +27,15 @@ _AFTER = "after_commit"
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
-# Transactions at a time in a process. They hold a connection over several turns in the thread pool; the rest of
-# the connections is for what takes one within a turn, so that nobody waits for a thread that waits for him.
-AT_A_TIME = POOL // 2
+# Requests at a time in a process; the others wait. A request holds a connection over several turns in the thread
+# pool: with as many requests as connections, those that wait for a connection could hold all threads, and those
+# that hold a connection wait for a thread.
+AT_A_TIME = POOL * 2 // 3
 
 
 def install(app: FastAPI) -> None:
-    """Let an app have transactional routes."""
-    app.state.transactions = asyncio.Semaphore(AT_A_TIME)
+    """Let an app have these routes."""
+    app.state.turns = asyncio.Semaphore(AT_A_TIME)
 
 
 def after_commit(db: Session, action: Callable[[], object]) -> None:
@@ -50,21 +51,22 @@ def commit(db: Session) -> None:
 
 
 class TransactionalRoute(APIRoute):
-    """A route whose state-changing operations are transactions; others are left alone."""
+    """A route whose state-changing operations are transactions; all wait for their turn."""
 
     def get_route_handler(self) -> Handler:
-        """Wrap FastAPI's handler."""
+        """Wrap FastAPI's handler. A stream is sent after its turn."""
         handle = super().get_route_handler()
-        if not CHANGING & (self.methods or set()):
-            return handle
+        changes = bool(CHANGING & (self.methods or set()))
         secret_fields = frozenset((self.openapi_extra or {}).get(SECRET_FIELDS, ()))
         action = self.operation_id or self.name
 
-        async def transact(request: Request) -> Response:
-            async with request.app.state.transactions:
-                return await self._transact(request, handle, action, secret_fields)
+        async def take_turn(request: Request) -> Response:
+            async with request.app.state.turns:
+                if changes:
+                    return await self._transact(request, handle, action, secret_fields)
+                return await handle(request)
 
-        return transact
+        return take_turn
 
     async def _transact(
         self, request: Request, handle: Handler, action: str, secret_fields: frozenset[str]
