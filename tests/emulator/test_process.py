@@ -36,7 +36,7 @@ FOREGROUND = """
 from app.emulator.config import EmulatorConfig
 from app.emulator.runner import run_emulator
 config = EmulatorConfig(gpus=3, rank_choice="url")
-run_emulator(config, on_ready=lambda url, endpoints: print(url, len(endpoints), flush=True))
+run_emulator(config, on_ready=lambda url, endpoints, _: print(url, len(endpoints), flush=True))
 """
 
 
@@ -158,7 +158,7 @@ def test_128_ranks_serve_on_ports_of_their_own():
     ("settings", "named"),
     [
         ({"gpus": 1}, "gpus"),
-        ({"gpus": 129}, "gpus"),
+        ({"gpus": 513}, "gpus"),
         ({"gpus": 4, "hosts": 5}, "hosts"),
         ({"gpus": 4, "faults": ("gpu:4*2",)}, "0 to 3"),
         ({"gpus": 4, "rank_choice": "none"}, "rank_choice"),
