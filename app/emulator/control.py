@@ -108,6 +108,7 @@ class ControlHandlers:
         return [
             Route("/emulator/faults", self.get_faults, methods=["GET"]),
             Route("/emulator/faults", self.put_faults, methods=["PUT"]),
+            Route("/emulator/topology", self.topology),
             Route("/emulator/stats", self.stats),
         ]
 
@@ -131,6 +132,10 @@ class ControlHandlers:
         else:
             await self._control.set(wanted)
         return await self.get_faults(request)
+
+    async def topology(self, _: Request) -> Response:
+        """The topology document, as ``PUT /replicas/{id}/topology`` takes it."""
+        return JSONResponse(self._placement.document())
 
     async def stats(self, _: Request) -> Response:
         """Counters."""

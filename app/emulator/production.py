@@ -86,8 +86,8 @@ def capacity_rps(model: LatencyModel, production: ProductionConfig, seed: int = 
     """Requests per second that a healthy server completes when every rank is full.
 
     Each rank then runs ``max_num_seqs`` sequences. A sequence stays for ``output_tokens`` steps, so in the mean
-    ``max_num_seqs / output_tokens`` of them take their prompt in. The time of such a step is the mean of a few drawn
-    at random, noise included.
+    ``max_num_seqs / output_tokens`` of them take their prompt in. The time of such a step is the mean of a few
+    that are drawn at random, noise included.
     """
     step_ms = sum(_full_step_ms(model, production, (seed, draw)) for draw in range(_DRAWS)) / _DRAWS
     return model.gpus * production.max_num_seqs / (production.output_tokens * step_ms / 1e3)
