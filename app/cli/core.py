@@ -175,9 +175,7 @@ def _say_simulated(result: dict[str, Any], what: str) -> None:
         f" {result['missed_per_trial']:.3f} a trial"
     )
     if result.get("symptoms_per_trial"):
-        say(
-            f"paths named in the place of a shared part that slows them: {result['symptoms_per_trial']:.1f} a trial"
-        )
+        say(f"paths named in place of a shared part that slows them: {result['symptoms_per_trial']:.1f} a trial")
     if "outcomes" in result:
         counts = {**result["outcomes"], **result["reasons"]}
         say(f"outcomes and reasons: {', '.join(f'{name} {count}' for name, count in counts.items())}")

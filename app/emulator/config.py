@@ -75,7 +75,7 @@ class EmulatorConfig(BaseModel):
     max_num_seqs : int, optional
         Sequences that a rank runs at once; by default the manifest's.
     max_num_batched_tokens : int, optional
-        Tokens that a rank takes in a step, at least ``max_num_seqs``; by default the manifest's.
+        Tokens that a rank takes in a step, so also the most sequences; by default the manifest's.
     max_num_queued : int, optional
         Requests that may wait on the whole server before it answers 503; None for no limit, as in vLLM.
     recovery_s : float

@@ -56,7 +56,7 @@ class Engine:
     max_num_seqs : int
         Sequences a rank runs at once; others wait.
     max_num_batched_tokens : int
-        Tokens that a rank takes in a step, at least ``max_num_seqs``; longer prompts are cut into chunks.
+        Tokens that a rank takes in a step, so also the most sequences; longer prompts are cut into chunks.
     max_num_queued : int, optional
         Requests that may wait on all ranks together.
     recovery_s : float
@@ -90,8 +90,8 @@ class Engine:
         self.observer = EngineObserver(model.gpus)
         self._model = model
         self._destinations = destinations
-        self._max_num_seqs = max_num_seqs
-        self._max_num_batched_tokens = max(max_num_batched_tokens, max_num_seqs)
+        self._max_num_seqs = min(max_num_seqs, max_num_batched_tokens)
+        self._max_num_batched_tokens = max_num_batched_tokens
         self._max_num_queued = max_num_queued
         self._recovery_s = recovery_s
         self._errors_in_step = errors_in_step

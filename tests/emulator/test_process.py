@@ -143,15 +143,15 @@ def test_documents_fit_the_contracts():
     assert (names[0], names[1], names[-1]) == ("host-a", "host-a", "host-ad")
 
 
-def test_128_ranks_serve_on_ports_of_their_own():
-    with EmulatedReplica(gpus=128, hosts=16, rank_choice="url", noise_sigma=0.0) as replica:
-        token = replica.manifest["gpu_tokens"][127]
+def test_512_ranks_serve_on_ports_of_their_own():
+    with EmulatedReplica(gpus=512, hosts=64, rank_choice="url", noise_sigma=0.0) as replica:
+        token = replica.manifest["gpu_tokens"][511]
         with httpx.Client(trust_env=False, timeout=DEADLINE_S) as client:
-            for rank in (0, 127):
+            for rank in (0, 511):
                 body = {"prompt": [token], "max_tokens": 1}
                 response = client.post(f"{replica.endpoints[rank]['url']}/v1/completions", json=body)
                 assert response.status_code == 200
-        assert [rank for rank, n in enumerate(replica.stats()["requests"]) if n] == [0, 127]
+        assert [rank for rank, n in enumerate(replica.stats()["requests"]) if n] == [0, 511]
 
 
 @pytest.mark.parametrize(
