@@ -20,7 +20,7 @@ FAULT_HELP = (
     " slowdown: grows over a minute, @0.3: strikes 30 % of the time."
 )
 
-Hosts = Annotated[int | None, typer.Option(help="Hosts the GPUs sit on, host-a, host-b, ...; default 8.")]
+Hosts = Annotated[int | None, typer.Option(help="Hosts the GPUs sit on, host-a, host-b, ...; default up to 8.")]
 GpusPerHost = Annotated[int | None, typer.Option(help="Instead of --hosts.")]
 NicsPerHost = Annotated[int | None, typer.Option(help="NICs 0, 1, ... of a host; default one a GPU.")]
 Leaves = Annotated[int | None, typer.Option(help="Leaf switches 0, 1, ...; default 2, or 1 for a single host.")]
@@ -40,7 +40,7 @@ def read_placement(
     nics_per_host: int | None,
     leaves: int | None,
     topology: Path | None,
-    default_hosts: int = DEFAULT_HOSTS,
+    default_hosts: int | None = None,
 ) -> Placement:
     """Where the ranks sit, by the options.
 
@@ -62,8 +62,10 @@ def read_placement(
         if gpus_per_host < 1 or gpus % gpus_per_host:
             raise Refused(f"--gpus-per-host must divide the {gpus} GPUs, got {gpus_per_host}")
         hosts = gpus // gpus_per_host
+    if hosts is None:
+        hosts = min(DEFAULT_HOSTS, gpus) if default_hosts is None else default_hosts
     with refusing(SettingsError):
-        return layout(gpus, default_hosts if hosts is None else hosts, nics_per_host=nics_per_host, leaves=leaves)
+        return layout(gpus, hosts, nics_per_host=nics_per_host, leaves=leaves)
 
 
 def _from_file(path: Path, gpus: int) -> Placement:

@@ -178,6 +178,8 @@ def layout(
     SettingsError
         A count out of range, or a list of another length.
     """
+    if gpus < 2:
+        raise SettingsError("gpus", f"must be at least 2, got {gpus}")
     names, regular = _host_names(gpus, hosts), isinstance(hosts, int)
     sizes = {name: names.count(name) for name in dict.fromkeys(names)}
     if nics_per_host is not None:

@@ -1,6 +1,7 @@
 """The production server beside the probe server: traffic, queues, and how the two slow each other down."""
 
 import time
+from contextlib import contextmanager
 from statistics import fmean, median
 
 import httpx
@@ -110,7 +111,7 @@ def test_production_tokens_reach_every_gpu():
 def quiet():
     """Without traffic of its own, and with steps long enough to measure."""
     with EmulatedReplica(
-        gpus=4, hosts=2, noise_sigma=0.0, production={"contention": 0.5, "fixed_ms": 5.0, "token_cost": 10.0}
+        gpus=4, hosts=2, noise_sigma=0.0, production={"contention": 0.5, "fixed_ms": 2.0, "token_cost": 4.0}
     ) as replica:
         yield replica
 
@@ -137,37 +138,44 @@ def probe_ms(replica, client):
     return median(mean_gap_ms(client, 0, replica.manifest["gpu_tokens"][0], tokens=12) for _ in range(3))
 
 
-def production_ms(client, tokens=12):
-    return median(mean_gap_ms(client, 0, 3, tokens=tokens) for _ in range(3))
+def production_ms(client, tokens=12, repeats=3):
+    return median(mean_gap_ms(client, 0, 3, tokens=tokens) for _ in range(repeats))
+
+
+@contextmanager
+def streaming(url):
+    """A long request, under way."""
+    body = {"prompt": [3], "max_tokens": 4000, "stream": True}
+    with opened(url) as client, client.stream("POST", "/v1/completions", json=body) as response:
+        lines = response.iter_lines()  # kept: the stream ends with it
+        next(lines)
+        yield
 
 
 def test_each_slows_the_other_while_it_works(quiet):
-    """Contention 0.5 and steps that are nearly all work: up to 1.5 times as long."""
-    endless = {"prompt": [3], "max_tokens": 4000, "stream": True}
+    """Contention 0.5: a probe's step of which 29 % is work, and a production step of which 90 % is."""
     with opened(production_url(quiet)) as production, opened(quiet.control_url) as probe:
         alone = probe_ms(quiet, probe), production_ms(production)
-        with opened(production_url(quiet)) as other, other.stream("POST", "/v1/completions", json=endless) as r:
-            next(r.iter_lines())
+        with streaming(production_url(quiet)):
             slowed = probe_ms(quiet, probe)
-        with opened(quiet.control_url) as other, other.stream("POST", "/v1/completions", json=endless) as r:
-            next(r.iter_lines())
+        with streaming(quiet.control_url):
             beside = production_ms(production)
         until(lambda: metric(production, "num_requests_running") == metric(probe, "num_requests_running") == 0)
         after = probe_ms(quiet, probe), production_ms(production)
     assert slowed > 1.2 * max(alone[0], after[0])
-    assert beside > 1.1 * max(alone[1], after[1])
+    assert beside > 1.07 * max(alone[1], after[1])
     assert after[0] < 1.2 * alone[0]
 
 
 def test_a_fault_slows_both(quiet):
     with opened(production_url(quiet)) as production, opened(quiet.control_url) as probe:
-        healthy = probe_ms(quiet, probe), production_ms(production, tokens=4)
+        healthy = probe_ms(quiet, probe), production_ms(production)
         quiet.set_faults(["all*4"])
-        faulty = probe_ms(quiet, probe), production_ms(production, tokens=4)
-        quiet.set_faults(["nic:host-a/0+100ms"])
+        faulty = probe_ms(quiet, probe), production_ms(production, repeats=1)
+        quiet.set_faults(["nic:host-a/0+50ms"])
         try:
             # Production tokens go to four GPUs; the probe stays on its own.
-            assert production_ms(production, tokens=4) > 3 * healthy[1]
+            assert production_ms(production, tokens=4, repeats=1) > 3 * healthy[1]
             assert probe_ms(quiet, probe) < 2 * healthy[0]
         finally:
             quiet.set_faults([])
@@ -194,23 +202,23 @@ def test_traffic_moves_the_metrics_and_beyond_capacity_the_queue_grows(load, que
         EmulatedReplica(gpus=4, hosts=2, production={"load": load, **sizes}) as replica,
         opened(production_url(replica)) as client,
     ):
-        until(lambda: metric(client, "time_to_first_token_seconds_count") >= 150)
+        until(lambda: metric(client, "time_to_first_token_seconds_count") >= 80)
         running, waiting = metric(client, "num_requests_running"), metric(client, "num_requests_waiting")
-        first_ms = 1e3 * metric(client, "time_to_first_token_seconds_sum") / 150
+        first_ms = 1e3 * metric(client, "time_to_first_token_seconds_sum") / 80
         assert running <= 8
         counts = replica.stats()["production"]
         assert counts["offered_rps"] == pytest.approx(load * counts["capacity_rps"], rel=1e-3)
         assert counts["refused"] == 0
         if queues:
-            assert waiting > 30
-            assert first_ms > 100
+            assert waiting > 20
+            assert first_ms > 60
         else:
-            assert waiting < 30
-        assert counts["offered"] >= 150
+            assert waiting < 20
+        assert counts["offered"] >= 80
 
 
 def test_an_overload_is_refused_beyond_the_queue():
-    limits = {"max_num_seqs": 1, "max_num_queued": 5, "fixed_ms": 30.0}
+    limits = {"max_num_seqs": 1, "max_num_queued": 5, "fixed_ms": 15.0, "output_tokens": 8}
     with EmulatedReplica(gpus=2, production={"load": 4.0, **limits}) as replica:
         until(lambda: replica.stats()["production"]["refused"] > 3)
         with opened(production_url(replica)) as client:

@@ -1,6 +1,6 @@
 """Faults on shared parts in the latency model and in the engine; hop classes."""
 
-from itertools import permutations
+from itertools import pairwise, permutations
 
 import pytest
 from hypothesis import given, settings
@@ -72,7 +72,7 @@ def test_factors_multiply_and_delays_add_over_parts_paths_and_repeats():
 
 def test_a_slow_nic_is_not_diluted_by_the_other_paths_of_its_gpu():
     latency = model()
-    loads = {0: {v: 2 for v in range(3, 9)}}
+    loads = {0: dict.fromkeys(range(3, 9), 2)}
     healthy, slow = latency.work_ms(loads), latency.work_ms(loads, parse_faults(["nic:host-a/0*3"], N, PLACES))
     network = healthy - latency.fixed_ms - 2 * latency.compute_ms
     assert slow - healthy == pytest.approx(2 * network)
@@ -158,7 +158,7 @@ def test_drift_grows_while_the_steps_go_on():
         reply = lab.submit(0, [[0]], tokens=500)
         await lab.settle()
         gaps = reply.gaps_ms
-        assert all(b >= a - 1e-6 for a, b in zip(gaps, gaps[1:], strict=False))
+        assert all(b >= a - 1e-6 for a, b in pairwise(gaps))
         assert gaps[0] == pytest.approx(4.25, rel=0.02)
         assert gaps[-1] == pytest.approx(8.5)
 

@@ -1,5 +1,7 @@
 """Faults over time: the share they strike, where, and how they grow."""
 
+import itertools
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,7 +23,7 @@ def test_a_fault_strikes_its_share_of_every_period_at_a_stretch(duty, seed, peri
     times = [100 + (period + (i + 0.5) / SAMPLES) * period_s for i in range(SAMPLES)]
     strikes = [bool(faults.at(time)) for time in times]
     assert sum(strikes) == pytest.approx(duty * SAMPLES, abs=3)
-    assert sum(a != b for a, b in zip(strikes, strikes[1:], strict=False)) <= 2
+    assert sum(a != b for a, b in itertools.pairwise(strikes)) <= 2
 
 
 def when(faults, name):
