@@ -90,7 +90,7 @@ class Engine:
         self.observer = EngineObserver(model.gpus)
         self._model = model
         self._destinations = destinations
-        self._max_num_seqs = min(max_num_seqs, max_num_batched_tokens)
+        self._max_num_seqs = max_num_seqs
         self._max_num_batched_tokens = max_num_batched_tokens
         self._max_num_queued = max_num_queued
         self._recovery_s = recovery_s

@@ -115,7 +115,7 @@ class Rank:
         """Give the next step's tokens to the running sequences, then to waiting ones, first come first served.
 
         A decoding sequence takes one token, a prompt as many as are left of it and of the step: vLLM's chunked
-        prefill. With ``max_num_batched_tokens >= max_num_seqs`` every running sequence gets one at least.
+        prefill. Every running sequence gets one at least: together they had so many when the last one joined.
 
         Returns
         -------

@@ -132,7 +132,7 @@ def test_emulate_serves_a_topology_file_with_a_production_server(tmp_path: Path)
         ("{", "Invalid JSON"),
         ('{"gpus": [{"rank": 0, "host": "a"}, {"rank": 1, "host": "b"}]}', "has 2 GPUs, not 4"),
         ('{"gpus": [{"rank": 0, "host": "a"}, {"rank": 0, "host": "b"}]}', "exactly once"),
-        ('{"gpus": [{"rank": 0, "host": "a\u0007"}, {"rank": 1, "host": "b"}]}', "printable"),
+        (r'{"gpus": [{"rank": 0, "host": "a\u0007"}, {"rank": 1, "host": "b"}]}', "printable"),
         (" " * (2**20 + 1), "larger than 1048576 bytes"),
     ],
     ids=["missing", "broken", "other size", "twice", "control", "large"],

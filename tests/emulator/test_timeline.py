@@ -16,7 +16,7 @@ def timeline(*texts, **more):
     return Timeline(parse_faults(texts), **{"started": 100.0, "seed": 3, **more})
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(st.floats(0.01, 0.99), st.integers(0, 2**32), st.integers(0, 1000), st.floats(0.01, 100))
 def test_a_fault_strikes_its_share_of_every_period_at_a_stretch(duty, seed, period, period_s):
     faults = timeline(f"gpu:7*2@{duty:f}", seed=seed, period_s=period_s)
