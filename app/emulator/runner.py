@@ -128,8 +128,9 @@ async def serve(
     ports: dict[int, int | None] = {sock.getsockname()[1]: rank for rank, sock in enumerate(sockets.ranks)}
 
     async def apply(faults: tuple[Fault, ...]) -> None:
-        for each in (engine, *([production.engine] if production else [])):
-            each.set_faults(faults)
+        engine.set_faults(faults)
+        if production is not None:
+            production.engine.set_faults(faults)
         await close_failed()
 
     async def close_failed() -> None:
@@ -141,11 +142,9 @@ async def serve(
     control = FaultControl(apply)
     handlers = ControlHandlers(engine, config.placement, control, production.traffic if production else None)
     listeners = Listeners(make_app(engine, manifest, ports, handlers.routes()), sockets.probe())
-    servers = [listeners]
-    running = [asyncio.create_task(engine.run())]
-    if production is not None and sockets.production is not None:
-        servers.append(Listeners(make_app(production.engine, production.manifest, {}), [sockets.production]))
-        running += [asyncio.create_task(task) for task in production.tasks()]
+    servers = [listeners, *(production.listeners(sockets) if production else [])]
+    tasks = [engine.run(), *(production.tasks() if production else [])]
+    running = [asyncio.create_task(task) for task in tasks]
     for server in servers:
         await server.start()
     await close_failed()
@@ -170,6 +169,11 @@ class _Production:
         capacity = capacity_rps(production_model(config, production), production, config.seed)
         traffic = Traffic(engine, production, capacity, config.seed)
         return cls(engine, production_manifest(config, production), traffic)
+
+    def listeners(self, sockets: Sockets) -> list[Listeners]:
+        """Its port."""
+        app = make_app(self.engine, self.manifest, {})
+        return [] if sockets.production is None else [Listeners(app, [sockets.production])]
 
     def tasks(self) -> list[Coroutine[None, None, None]]:
         """What runs until cancelled."""
