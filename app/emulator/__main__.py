@@ -18,7 +18,9 @@ def main() -> None:
     """Serve on the inherited sockets until stopped or orphaned."""
     order = json.loads(sys.stdin.buffer.read())
     sockets = Sockets(
-        socket.socket(fileno=order["control"]), tuple(socket.socket(fileno=fd) for fd in order["ranks"])
+        socket.socket(fileno=order["control"]),
+        tuple(socket.socket(fileno=fd) for fd in order["ranks"]),
+        None if order["production"] is None else socket.socket(fileno=order["production"]),
     )
     config = EmulatorConfig.model_validate(order["config"])
     manifest = Manifest.model_validate(order["manifest"])

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.emulator.clock import Clock, LoopClock
-from app.emulator.latency import LatencyModel, involved
+from app.emulator.latency import LatencyModel, Loads
 from app.emulator.noise import NoiseKey
 from app.emulator.observer import EngineObserver
 from app.emulator.requests import (
@@ -20,19 +20,25 @@ from app.emulator.requests import (
     Request,
     make_sequences,
 )
+from app.emulator.sharing import SharedGpus
+from app.emulator.timeline import Timeline
+from app.localization.components import Component
 from app.localization.faults import Fault, Hard
 
 MAX_LAG_S = 0.25
 """A step that ends later than this after its time (a paused process) restarts the clock instead of catching up."""
+NO_LIMIT = 2**31
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Batch:
-    """One composition of the running sequences; steps that repeat it reuse it."""
+    """One composition of the running sequences; steps that repeat it reuse it, and its time under ``faults``."""
 
-    work_ms: float
-    involved: frozenset[int]
+    loads: Loads
+    idle: frozenset[int]
     prefill: bool
+    faults: tuple[Fault, ...] | None = None
+    work_ms: float = 0.0
 
 
 class Engine:
@@ -49,6 +55,8 @@ class Engine:
         Token id -> ranks that hold its experts.
     max_num_seqs : int
         Sequences a rank runs at once; others wait.
+    max_num_batched_tokens : int
+        Tokens that a rank takes in a step, so also the most sequences; longer prompts are cut into chunks.
     max_num_queued : int, optional
         Requests that may wait on all ranks together.
     recovery_s : float
@@ -56,6 +64,10 @@ class Engine:
     errors_in_step : bool
         Whether an ``error`` fault breaks the step that involves its GPU. False where such a GPU's own port
         refuses connections instead.
+    flap_period_s : float
+        See `app.emulator.timeline.Timeline`.
+    gpus : SharedGpus, optional
+        What couples this engine with another on the same GPUs.
     clock : Clock, optional
         By default the event loop's.
     """
@@ -66,21 +78,28 @@ class Engine:
         destinations: Destinations,
         *,
         max_num_seqs: int,
+        max_num_batched_tokens: int = NO_LIMIT,
         max_num_queued: int | None = None,
         recovery_s: float = 0.5,
         errors_in_step: bool = True,
+        flap_period_s: float = 1.0,
+        gpus: SharedGpus | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.ranks = tuple(Rank(stale=(number,)) for number in range(model.gpus))
-        self.faults: tuple[Fault, ...] = ()
         self.observer = EngineObserver(model.gpus)
         self._model = model
         self._destinations = destinations
         self._max_num_seqs = max_num_seqs
+        self._max_num_batched_tokens = max_num_batched_tokens
         self._max_num_queued = max_num_queued
         self._recovery_s = recovery_s
         self._errors_in_step = errors_in_step
+        self._flap_period_s = flap_period_s
+        self._gpus = gpus or SharedGpus()
         self._clock = clock or LoopClock()
+        self._timeline = Timeline((), started=0.0)
+        self._busy: dict[int, Rank] = {}
         self._dead_until = float("-inf")
         self._turn = 0
         self._batch: _Batch | None = None
@@ -93,21 +112,30 @@ class Engine:
         return self._clock.now() >= self._dead_until
 
     @property
+    def faults(self) -> tuple[Fault, ...]:
+        """The faults as they were set."""
+        return self._timeline.faults
+
+    @property
     def queued(self) -> int:
         """Requests of which nothing has run yet."""
-        waiting = (sequence for rank in self.ranks for sequence in rank.waiting)
+        waiting = (sequence for rank in self._busy.values() for sequence in rank.waiting)
         return len({id(s.request) for s in waiting if not s.request.aborted})
 
     @property
     def unfinished(self) -> int:
         """Requests taken in and not ended."""
-        sequences = (s for rank in self.ranks for s in (*rank.running, *rank.waiting))
+        sequences = (s for rank in self._busy.values() for s in (*rank.running, *rank.waiting))
         return len({id(s.request) for s in sequences if not s.request.aborted})
 
     def set_faults(self, faults: Sequence[Fault]) -> None:
-        """Replace the active faults from the next step on; a hung step whose GPU is freed goes on."""
-        self.faults = tuple(faults)
-        self._batch = None
+        """Replace the faults from the next step on, their time begins now; a hung step that is freed goes on."""
+        self._timeline = Timeline(
+            faults,
+            started=self._clock.now(),
+            period_s=self._flap_period_s,
+            seed=self._model.noise.seed,
+        )
         self._faults_changed.set()
 
     def submit(
@@ -135,7 +163,7 @@ class Engine:
         """
         if not self.healthy:
             raise EngineDeadError
-        if self._max_num_queued is not None and self.queued >= self._max_num_queued:
+        if self._max_num_queued is not None and self._is_full(self._max_num_queued):
             raise EngineBusyError
         if rank is None:
             rank, self._turn = self._turn, (self._turn + 1) % len(self.ranks)
@@ -144,8 +172,13 @@ class Engine:
         request.sequences = make_sequences(request, prompts, limits, self._destinations)
         state.requests += 1
         state.waiting.extend(request.sequences)
+        self._busy[rank] = state
         self._work.set()
         return request
+
+    def _is_full(self, limit: int) -> bool:
+        sequences = sum(len(rank.waiting) for rank in self._busy.values())
+        return sequences >= limit and self.queued >= limit  # a request has one sequence at least
 
     def abort(self, request: Request) -> None:
         """Forget a request, for example because its client went away; it leaves when the current step ends."""
@@ -165,31 +198,35 @@ class Engine:
         while True:
             await self._work.wait()
             started = self._clock.now()
-            while self._admit():
+            while self._schedule():
                 started = await self._step(started)
+            self._gpus.leave(id(self))
             self._work.clear()
 
-    def _admit(self) -> bool:
-        busy = False
-        for rank in self.ranks:
+    def _schedule(self) -> bool:
+        """Make up the next step; return whether there is one."""
+        for number, rank in list(self._busy.items()):
             if any(sequence.request.aborted for sequence in rank.running):
                 rank.running = [s for s in rank.running if not s.request.aborted]
                 self._batch = None
-            if rank.waiting and rank.admit(self._max_num_seqs):
+            if (self._batch is None or rank.waiting) and rank.schedule(
+                self._max_num_seqs, self._max_num_batched_tokens
+            ):
                 self._batch = None
-            busy = busy or bool(rank.running)
-        return busy
+            if not rank.running:
+                del self._busy[number]
+        return bool(self._busy)
 
     async def _step(self, started: float) -> float:
         """Run one step that began at ``started``; return when the next one begins."""
         batch = self._batch = self._batch or self._compose()
-        duration = batch.work_ms * self._model.noise.factor(self._noise_keys()) / 1e3
-        if batch.involved & self.failed_ranks("hang"):
+        duration = self._duration_ms(batch, started) / 1e3
+        if self._struck(batch, "hang"):
             await self._until_freed(batch)
             started = self._clock.now()
         deadline = started + duration
         await self._clock.sleep_until(deadline)
-        if self._errors_in_step and batch.involved & self.failed_ranks("error"):
+        if self._struck(batch, "error"):
             self._die()
             return self._clock.now()
         ended = self._clock.now()
@@ -199,53 +236,69 @@ class Engine:
 
     def _compose(self) -> _Batch:
         loads: dict[int, dict[int, int]] = {}
-        idle = set()
         prefill = False
         for number, rank in enumerate(self.ranks):
-            if rank.running:
-                row: dict[int, int] = {}
-                loads[number] = row
-                for sequence in rank.running:
-                    prefill = prefill or not sequence.produced
-                    for receiver, tokens in sequence.step_row().items():
-                        row[receiver] = row.get(receiver, 0) + tokens
-                rank.stale = self._destinations(rank.running[0].input_token())
-            else:
-                idle.add(number)
+            if not rank.running:
                 loads[number] = dict.fromkeys(rank.stale, 1)
-        work_ms = self._model.work_ms(loads, self.faults, idle)
-        return _Batch(work_ms, frozenset(involved(loads, idle)), prefill)
+                continue
+            row: dict[int, int] = {}
+            loads[number] = row
+            for sequence in rank.running:
+                prefill = prefill or sequence.chunk > 0
+                for receiver, tokens in sequence.step_row().items():
+                    row[receiver] = row.get(receiver, 0) + tokens
+            rank.stale = self._destinations(rank.running[0].input_token())
+        return _Batch(loads, frozenset(range(len(self.ranks))).difference(self._busy), prefill)
+
+    def _duration_ms(self, batch: _Batch, started: float) -> float:
+        """How long the step takes, with what strikes as it begins."""
+        faults = self._timeline.at(started)
+        if batch.faults != faults:
+            batch.faults, batch.work_ms = faults, self._model.work_ms(batch.loads, faults, batch.idle)
+        occupancy = 1 - self._model.fixed_ms / batch.work_ms if batch.work_ms else 0.0
+        shared = self._gpus.enter(id(self), max(0.0, occupancy))
+        return batch.work_ms * self._model.noise.factor(self._noise_keys()) * shared
 
     def _noise_keys(self) -> set[NoiseKey]:
         if not self._model.noise:
             return set()
         return {
             (number, sequence.request.number, sequence.produced)
-            for number, rank in enumerate(self.ranks)
+            for number, rank in self._busy.items()
             for sequence in rank.running
         }
 
     def failed_ranks(self, kind: Hard) -> frozenset[int]:
         """Return the ranks whose GPU has a hard fault of this kind now."""
-        return frozenset(fault.component.members[0] for fault in self.faults if fault.hard == kind)
+        parts = [fault.component for fault in self.faults if fault.hard == kind]
+        return frozenset(part.members[0] for part in parts if isinstance(part, Component))
+
+    def _struck(self, batch: _Batch, kind: Hard) -> bool:
+        """Whether a step involves a GPU, or crosses a shared part, that has a hard fault of this kind now."""
+        in_step = kind == "hang" or self._errors_in_step
+        return any(
+            self._model.meets(fault, batch.loads, batch.idle)
+            for fault in self.faults
+            if fault.hard == kind and (in_step or not isinstance(fault.component, Component))
+        )
 
     async def _until_freed(self, batch: _Batch) -> None:
-        while batch.involved & self.failed_ranks("hang"):
+        while self._struck(batch, "hang"):
             self._faults_changed.clear()
             await self._faults_changed.wait()
 
     def _emit(self, batch: _Batch, now: float) -> None:
         emitted: dict[Request, list[ActiveSequence]] = {}
-        for rank in self.ranks:
+        for rank in self._busy.values():
             finished = False
             for sequence in rank.running:
-                sequence.produced += 1
-                finished = finished or sequence.finished
-                emitted.setdefault(sequence.request, []).append(sequence)
+                if sequence.advance():
+                    finished = finished or sequence.finished
+                    emitted.setdefault(sequence.request, []).append(sequence)
             if finished:
                 rank.running = [s for s in rank.running if not s.finished]
                 self._batch = None
-        if batch.prefill:  # its sequences send less from now on
+        if batch.prefill:  # its sequences send something else from now on
             self._batch = None
         for request, sequences in emitted.items():
             if not request.aborted:
@@ -259,4 +312,5 @@ class Engine:
             self.abort_rank(number, EngineDeadError())
             rank.running, rank.stale = [], (number,)
             rank.waiting.clear()
+        self._busy.clear()
         self._batch = None

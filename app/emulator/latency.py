@@ -1,6 +1,9 @@
 """How long an engine step takes: pure arithmetic, no clock and no I/O.
 
 T = fixed + max over GPUs of compute + max over GPUs of max(send, receive); see DESIGN section 5.
+
+Several faults combine by one rule, in any order: their factors multiply and their delays add. A shared part
+counts once on a path, however often the path crosses it.
 """
 
 from __future__ import annotations
@@ -8,45 +11,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Literal
 
-from app.emulator.noise import Noise, NoiseKey
-from app.localization.faults import Fault
+import numpy as np
+from numpy.typing import NDArray
 
-HopClass = Literal["same_host", "cross_host"]
+from app.emulator.noise import Noise, NoiseKey
+from app.localization.components import Component
+from app.localization.faults import Fault
+from app.localization.placement import HOP_CLASSES, HopClass, Placement, SharedPart, layout
+
 Transport = Literal["serial", "shared"]
 Mode = Literal["sparse", "allgather"]
+Floats = NDArray[np.float64]
 Loads = Mapping[int, Mapping[int, int]]
 """sender -> receiver -> copies of tokens sent in one step; a token whose experts are on k GPUs is k copies."""
 
 DEFAULT_PATH_MS: Mapping[HopClass, float] = {"same_host": 0.5, "cross_host": 1.0}
-_HEALTHY = (1.0, 0.0)
-
-
-def host_numbers(gpus: int, hosts: int | Sequence[str]) -> tuple[int, ...]:
-    """Return the host number of every rank.
-
-    Parameters
-    ----------
-    gpus : int
-        Number of ranks.
-    hosts : int or sequence of str
-        A count, over which ranks are spread in order and as evenly as possible, or one host name per rank.
-
-    Raises
-    ------
-    ValueError
-        More hosts than GPUs, none, or a list of another length.
-    """
-    if isinstance(hosts, int):
-        if not 1 <= hosts <= gpus:
-            raise ValueError(f"hosts must be 1 to {gpus} (the number of GPUs), got {hosts}")
-        return tuple(rank * hosts // gpus for rank in range(gpus))
-    if len(hosts) != gpus:
-        raise ValueError(f"hosts must name one host per GPU: {gpus}, not {len(hosts)}")
-    numbers = {name: number for number, name in enumerate(dict.fromkeys(hosts))}
-    return tuple(numbers[name] for name in hosts)
+_KEPT_EFFECTS = 8
 
 
 def involved(loads: Loads, idle: AbstractSet[int] = frozenset()) -> set[int]:
@@ -64,62 +46,77 @@ def involved(loads: Loads, idle: AbstractSet[int] = frozenset()) -> set[int]:
 
 
 @dataclass(frozen=True, slots=True)
+class _Paths:
+    """Of a message from one rank to another, both ways together: factor and added ms, each of shape (n, n)."""
+
+    factor: Floats
+    delay: Floats
+
+
+@dataclass(frozen=True, slots=True)
 class _Effects:
-    """Faults compiled for look-up: (factor, added ms) of a GPU, or of a message from one rank to another."""
+    """Faults compiled for look-up; ``paths`` is None where none is slow."""
 
     gpus: dict[int, tuple[float, float]]
-    paths: dict[tuple[int, int], tuple[float, float]]
+    paths: _Paths | None
+    factor: float
+    delay: float
 
 
-@lru_cache(maxsize=64)
-def _compile(faults: tuple[Fault, ...]) -> _Effects:
+def _compile(faults: Iterable[Fault], placement: Placement) -> _Effects:
+    # Sorted, so that rounding does not depend on the order either.
+    slow = sorted((fault for fault in faults if fault.hard is None), key=str)
     gpus: dict[int, tuple[float, float]] = {}
-    one_way: dict[tuple[int, int], tuple[float, float]] = {}
+    factor, delay = 1.0, 0.0
+    on_paths = []
+    for fault in slow:
+        if fault.component.kind == "all":
+            factor, delay = factor * fault.factor, delay + fault.delay_ms
+        elif isinstance(fault.component, Component) and fault.component.kind == "gpu":
+            before = gpus.get(fault.component.members[0], (1.0, 0.0))
+            gpus[fault.component.members[0]] = before[0] * fault.factor, before[1] + fault.delay_ms
+        else:
+            on_paths.append(fault)
+    return _Effects(gpus, _compile_paths(on_paths, placement) if on_paths else None, factor, delay)
+
+
+def _compile_paths(faults: Sequence[Fault], placement: Placement) -> _Paths:
+    n = len(placement.places)
+    factor, delay = np.ones((n, n)), np.zeros((n, n))
     for fault in faults:
-        if fault.component.kind == "gpu":
-            rank = fault.component.members[0]
-            gpus[rank] = _worsen(gpus.get(rank, _HEALTHY), fault)
+        if isinstance(fault.component, SharedPart):
+            crossing = placement.crosses(fault.component)
+            factor[crossing] *= fault.factor
+            delay[crossing] += fault.delay_ms
             continue
         u, v = fault.component.members
         for way in ((u, v), (v, u)):
-            before = one_way.setdefault(way, _HEALTHY)
             if fault.affects(*way):
-                one_way[way] = _worsen(before, fault)
-    return _Effects(gpus, {way: _round_trip(one_way, way) for way in one_way})
-
-
-def _worsen(before: tuple[float, float], fault: Fault) -> tuple[float, float]:
-    return before[0] * fault.factor, before[1] + fault.delay_ms
-
-
-def _round_trip(
-    one_way: Mapping[tuple[int, int], tuple[float, float]], way: tuple[int, int]
-) -> tuple[float, float]:
+                factor[way] *= fault.factor
+                delay[way] += fault.delay_ms
     # A token is dispatched u -> v and its result combined v -> u: half of its cost in each direction.
-    there, back = one_way[way], one_way[way[::-1]]
-    return (there[0] + back[0]) / 2, there[1] + back[1]
+    return _Paths((factor + factor.T) / 2, delay + delay.T)
 
 
-@dataclass(slots=True)
-class _Link:
-    """What one GPU sends, or receives, in a step."""
+@dataclass(frozen=True, slots=True)
+class _Flows:
+    """The entries of `Loads` as arrays of one length."""
 
-    healthy: float = 0.0
-    serial: float = 0.0
-    slowest: float = 0.0
-    delay: float = 0.0
+    sender: NDArray[np.intp]
+    receiver: NDArray[np.intp]
+    tokens: NDArray[np.int64]
 
-    def add(self, cost: float, factor: float, delay: float) -> None:
-        self.healthy += cost
-        self.serial += cost * factor + delay
-        self.slowest = max(self.slowest, cost * factor)
-        self.delay = max(self.delay, delay)
+    @classmethod
+    def of(cls, loads: Loads) -> _Flows:
+        sender = [s for s, row in loads.items() for _ in row]
+        receiver = [r for row in loads.values() for r in row]
+        tokens = [t for row in loads.values() for t in row.values()]
+        return cls(np.array(sender, np.intp), np.array(receiver, np.intp), np.array(tokens, np.int64))
 
-    def time(self, transport: Transport) -> float:
-        if transport == "serial":
-            return self.serial
-        # Concurrent flows share the link: a path slower by s among r hides until it alone outlasts the rest.
-        return max(self.healthy, self.slowest) + self.delay
+    def over_paths(self) -> _Flows:
+        """Without what stays on its GPU, and without empty entries."""
+        keep = (self.sender != self.receiver) & (self.tokens > 0)
+        return _Flows(self.sender[keep], self.receiver[keep], self.tokens[keep])
 
 
 @dataclass(frozen=True)
@@ -130,14 +127,15 @@ class LatencyModel:
     ----------
     gpus : int
         Number of ranks.
-    hosts : int or sequence of str
-        See `host_numbers`.
+    hosts : int, sequence of str or Placement
+        See `app.localization.placement.layout`.
     fixed_ms : float
         Part of every step, ms.
     compute_ms : float
         Per token that a GPU receives, ms.
-    path_ms : mapping of {"same_host", "cross_host"} to float
-        Per token over a path (dispatch and combine together), ms.
+    path_ms : mapping of hop class to float
+        Per token over a path (dispatch and combine together), ms. ``cross_rail`` and ``cross_leaf``, where left
+        out, are as ``cross_host``.
     transport : {"serial", "shared"}
         Whether a GPU's sends use its NIC one after the other or flow concurrently.
     mode : {"sparse", "allgather"}
@@ -153,14 +151,16 @@ class LatencyModel:
     """
 
     gpus: int
-    hosts: int | Sequence[str] = 1
+    hosts: int | Sequence[str] | Placement = 1
     fixed_ms: float = 3.0
     compute_ms: float = 1.25
     path_ms: Mapping[HopClass, float] = field(default_factory=lambda: dict(DEFAULT_PATH_MS))
     transport: Transport = "serial"
     mode: Mode = "sparse"
     noise: Noise = Noise()  # noqa: RUF009 - immutable
-    _host: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    placement: Placement = field(init=False, repr=False, compare=False)
+    _base_ms: Floats = field(init=False, repr=False, compare=False)
+    _effects: dict[tuple[Fault, ...], _Effects] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.gpus < 2:
@@ -168,13 +168,15 @@ class LatencyModel:
         for name, value in (("fixed_ms", self.fixed_ms), ("compute_ms", self.compute_ms)):
             if not 0 <= value < 1e6:
                 raise ValueError(f"{name} must be 0 to 1000000, got {value}")
-        if set(self.path_ms) != set(DEFAULT_PATH_MS) or not all(0 <= v < 1e6 for v in self.path_ms.values()):
-            raise ValueError(f"path_ms needs {' and '.join(DEFAULT_PATH_MS)}, each 0 to 1000000")
-        object.__setattr__(self, "_host", host_numbers(self.gpus, self.hosts))
-
-    def hop_class(self, u: int, v: int) -> HopClass:
-        """Return whether ranks ``u`` and ``v`` are on one host."""
-        return "same_host" if self._host[u] == self._host[v] else "cross_host"
+        placement = self.hosts if isinstance(self.hosts, Placement) else layout(self.gpus, self.hosts)
+        if len(placement.places) != self.gpus:
+            raise ValueError(f"hosts: the topology has {len(placement.places)} GPUs, not {self.gpus}")
+        by_class = np.array([_path_ms(self.path_ms, hop) for hop in HOP_CLASSES])
+        object.__setattr__(self, "placement", placement)
+        base_ms = by_class[placement.hop_codes]
+        np.fill_diagonal(base_ms, 0.0)  # what stays on a GPU crosses nothing
+        object.__setattr__(self, "_base_ms", base_ms)
+        object.__setattr__(self, "_effects", {})
 
     def step_ms(
         self,
@@ -194,7 +196,7 @@ class LatencyModel:
         loads : mapping
             sender -> receiver -> copies of tokens, dummy tokens included.
         faults : iterable of Fault
-            Slowdowns; hard faults have no duration and are the engine's to act on.
+            Slowdowns at their present strength; hard faults have no duration and are the engine's to act on.
         idle : set of int
             Ranks whose row is a dummy token: one to its own GPU meets no added delay there, see `involved`.
 
@@ -203,45 +205,69 @@ class LatencyModel:
         float
             Milliseconds.
         """
-        effects = _compile(tuple(faults))
+        effects = self._compiled(tuple(faults))
+        flows = _Flows.of(loads)
         network = self._collective_ms if self.mode == "allgather" else self._routed_ms
-        return self.fixed_ms + self._compute_ms(loads, effects, idle) + network(loads, effects)
+        own_dummies = {rank: loads.get(rank, {}).get(rank, 0) for rank in effects.gpus if rank in idle}
+        compute = self._compute_ms(flows, effects, own_dummies)
+        return (self.fixed_ms + compute + network(flows, effects)) * effects.factor + effects.delay
 
-    def _compute_ms(self, loads: Loads, effects: _Effects, idle: AbstractSet[int]) -> float:
-        received = [0] * self.gpus
-        for row in loads.values():
-            for receiver, tokens in row.items():
-                received[receiver] += tokens
-        times = [tokens * self.compute_ms for tokens in received]
+    def meets(self, fault: Fault, loads: Loads, idle: AbstractSet[int] = frozenset()) -> bool:
+        """Whether a step involves the GPU at fault, or sends a token over the part at fault."""
+        if isinstance(fault.component, Component):
+            return not involved(loads, idle).isdisjoint(fault.component.members)
+        flows = _Flows.of(loads).over_paths()
+        if self.mode == "allgather":  # every path carries what any rank sends
+            return bool(involved(loads, idle))
+        return bool(self.placement.crosses(fault.component)[flows.sender, flows.receiver].any())
+
+    def _compiled(self, faults: tuple[Fault, ...]) -> _Effects:
+        effects = self._effects.get(faults)
+        if effects is None:
+            if len(self._effects) >= _KEPT_EFFECTS:
+                self._effects.clear()
+            effects = self._effects[faults] = _compile(faults, self.placement)
+        return effects
+
+    def _compute_ms(self, flows: _Flows, effects: _Effects, own_dummies: Mapping[int, int]) -> float:
+        received = np.bincount(flows.receiver, flows.tokens, self.gpus)
+        times = received * self.compute_ms
         for rank, (factor, delay) in effects.gpus.items():
-            own_dummy = loads.get(rank, {}).get(rank, 0) if rank in idle else 0
-            times[rank] = times[rank] * factor + (delay if received[rank] > own_dummy else 0.0)
-        return max(times)
+            works = received[rank] > own_dummies.get(rank, 0)
+            times[rank] = times[rank] * factor + (delay if works else 0.0)
+        return float(times.max())
 
-    def _routed_ms(self, loads: Loads, effects: _Effects) -> float:
-        sends = [_Link() for _ in range(self.gpus)]
-        receives = [_Link() for _ in range(self.gpus)]
-        host, same, cross = self._host, self.path_ms["same_host"], self.path_ms["cross_host"]
-        for sender, row in loads.items():
-            for receiver, tokens in row.items():
-                if sender == receiver or not tokens:
-                    continue
-                cost = tokens * (same if host[sender] == host[receiver] else cross)
-                factor, delay = effects.paths.get((sender, receiver), _HEALTHY)
-                sends[sender].add(cost, factor, delay)
-                receives[receiver].add(cost, factor, delay)
-        return max(link.time(self.transport) for link in (*sends, *receives))
+    def _routed_ms(self, flows: _Flows, effects: _Effects) -> float:
+        sent = flows.over_paths()
+        way = sent.sender, sent.receiver
+        healthy = sent.tokens * self._base_ms[way]
+        slow = healthy if effects.paths is None else healthy * effects.paths.factor[way]
+        delay = np.zeros_like(slow) if effects.paths is None else effects.paths.delay[way]
+        return max(self._link_ms(ranks, healthy, slow, delay) for ranks in way)
 
-    def _collective_ms(self, loads: Loads, effects: _Effects) -> float:
-        tokens = max((sum(row.values()) for row in loads.values()), default=0)
+    def _link_ms(self, ranks: NDArray[np.intp], healthy: Floats, slow: Floats, delay: Floats) -> float:
+        """The longest time that any of ``ranks`` (one a message) sends, or receives."""
+        if self.transport == "serial":
+            return float(np.bincount(ranks, slow + delay, self.gpus).max())
+        # Concurrent flows share the link: a path slower by s among r hides until it alone outlasts the rest.
+        slowest, longest = np.zeros(self.gpus), np.zeros(self.gpus)
+        np.maximum.at(slowest, ranks, slow)
+        np.maximum.at(longest, ranks, delay)
+        return float((np.maximum(np.bincount(ranks, healthy, self.gpus), slowest) + longest).max())
+
+    def _collective_ms(self, flows: _Flows, effects: _Effects) -> float:
+        tokens = np.bincount(flows.sender, flows.tokens, self.gpus).max()
         if not tokens:
             return 0.0
-        slowest = max(self.path_ms[hop] for hop in self._hop_classes())
-        for (u, v), (factor, _) in effects.paths.items():
-            slowest = max(slowest, self.path_ms[self.hop_class(u, v)] * factor)
-        return tokens * slowest + max((delay for _, delay in effects.paths.values()), default=0.0)
+        base = self._base_ms if effects.paths is None else self._base_ms * effects.paths.factor
+        delay = 0.0 if effects.paths is None else float(effects.paths.delay.max())
+        return float(tokens * base.max()) + delay
 
-    def _hop_classes(self) -> list[HopClass]:
-        hosts = len(set(self._host))
-        classes: list[HopClass] = ["cross_host"] if hosts > 1 else []
-        return [*classes, "same_host"] if hosts < self.gpus else classes
+
+def _path_ms(path_ms: Mapping[HopClass, float], hop: HopClass) -> float:
+    needed = set(DEFAULT_PATH_MS)
+    if not needed <= set(path_ms) <= set(HOP_CLASSES) or not all(0 <= v < 1e6 for v in path_ms.values()):
+        raise ValueError(
+            f"path_ms needs {' and '.join(DEFAULT_PATH_MS)}, may have cross_rail and cross_leaf, each 0 to 1000000"
+        )
+    return path_ms.get(hop, path_ms["cross_host"])

@@ -39,7 +39,7 @@ def bind_loopback(port: int = 0, *, listen: bool = True) -> socket.socket:
 
 
 class _PortServer(uvicorn.Server):
-    """One port. Signals are the caller's, and it ticks once a second: 128 of them must cost nothing."""
+    """One port. Signals are the caller's, and it ticks once a second: 512 of them must cost little."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)

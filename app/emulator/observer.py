@@ -70,7 +70,7 @@ class EngineObserver:
         counters.generation_tokens += len(sequences)
         for sequence in sequences:
             if sequence.produced == 1:
-                counters.prompt_tokens += sequence.prompt_tokens
+                counters.prompt_tokens += len(sequence.prompt)
                 counters.ttft.observe(now - request.arrived)
             elif request.last_token is not None:
                 counters.tbt.observe(now - request.last_token)

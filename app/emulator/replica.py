@@ -7,7 +7,7 @@ import os
 import select
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -34,12 +34,12 @@ class EmulatedReplica:
     Parameters
     ----------
     gpus : int
-        Number of ranks, 2 to 128.
+        Number of ranks, 2 to 512.
     manifest : Manifest, optional
         Of the probe model to imitate; by default a synthetic one.
     **settings
         Fields of `app.emulator.config.EmulatorConfig`: ``hosts``, ``faults``, ``rank_choice``, ``transport``,
-        ``mode``, ``noise_sigma``, ``seed``, ``fixed_ms`` and so on.
+        ``mode``, ``noise_sigma``, ``seed``, ``fixed_ms``, ``production`` and so on.
 
     Raises
     ------
@@ -64,6 +64,7 @@ class EmulatedReplica:
         try:
             self.control_url = url_of(sockets.control)
             self.endpoints: list[dict[str, str]] = sockets.endpoints(self.config)
+            self.production_endpoints = sockets.production_endpoints()
             self._process = _spawn(self.config, self._manifest, sockets)
         finally:
             for sock in sockets.all():
@@ -81,7 +82,7 @@ class EmulatedReplica:
 
     @property
     def topology(self) -> dict[str, Any]:
-        """The topology document: per GPU its rank, host and device."""
+        """The topology document: per GPU its rank, host, device, NIC, rail and leaf."""
         return self.config.topology()
 
     @property
@@ -94,11 +95,29 @@ class EmulatedReplica:
 
         Raises
         ------
-        FaultSyntaxError
-            A string that is not a fault, or a rank that this replica does not have.
+        FaultError
+            A string that is not a fault, or a rank or shared part that this replica does not have.
         """
-        parse_faults(faults, self.config.gpus)
+        self._check(faults)
         self._control("PUT", "/emulator/faults", {"faults": list(faults)})
+
+    def schedule_faults(self, schedule: Mapping[float, Sequence[str]]) -> None:
+        """Replace the active faults at times to come.
+
+        Parameters
+        ----------
+        schedule : mapping of float to sequence of str
+            Seconds from now -> the faults from then on.
+
+        Raises
+        ------
+        FaultError
+            See `set_faults`.
+        """
+        for faults in schedule.values():
+            self._check(faults)
+        entries = [{"after_s": after, "faults": list(faults)} for after, faults in sorted(schedule.items())]
+        self._control("PUT", "/emulator/faults", {"schedule": entries})
 
     def stats(self) -> dict[str, Any]:
         """Return the emulator's counters: requests per rank, steps, step error, CPU seconds."""
@@ -124,6 +143,9 @@ class EmulatedReplica:
     ) -> None:
         self.stop()
 
+    def _check(self, faults: Sequence[str]) -> None:
+        parse_faults(faults, self.config.gpus, self.config.placement)
+
     def _control(self, method: str, path: str, document: object = None) -> Any:
         with httpx.Client(base_url=self.control_url, trust_env=False, timeout=10.0) as client:
             response = client.request(method, path, json=document)
@@ -147,6 +169,7 @@ def _spawn(config: EmulatorConfig, manifest: Manifest, sockets: Sockets) -> subp
         "manifest": manifest.model_dump(mode="json"),
         "control": sockets.control.fileno(),
         "ranks": [sock.fileno() for sock in sockets.ranks],
+        "production": None if sockets.production is None else sockets.production.fileno(),
         "parent": os.getpid(),
     }
     assert process.stdin is not None

@@ -48,21 +48,32 @@ class Request:
 
 @dataclass(slots=True, eq=False)
 class ActiveSequence:
-    """One prompt of a request, and how far its decoding is.
+    """One prompt of a request, and how far it is.
 
-    ``prompt_row`` and ``token_row`` are the copies sent to each rank in the prefill and in a decode step.
-    Token t answers t, so the last prompt token is every output token.
+    ``token_row`` are the copies sent to each rank in a decode step: token t answers t, so the last prompt token
+    is every output token. ``prefilled`` counts the prompt tokens that have been taken in, ``chunk`` those that
+    the present step takes in; ``produced`` counts output tokens.
     """
 
     request: Request
     index: int
-    first_token: int
-    token: int
-    prompt_tokens: int
+    prompt: tuple[int, ...]
     limit: int
-    prompt_row: Mapping[int, int]
+    destinations: Destinations
     token_row: Mapping[int, int]
+    prefilled: int = 0
+    chunk: int = 0
     produced: int = 0
+
+    @property
+    def token(self) -> int:
+        """What it answers."""
+        return self.prompt[-1]
+
+    @property
+    def prompt_left(self) -> int:
+        """Prompt tokens not taken in yet."""
+        return len(self.prompt) - self.prefilled
 
     @property
     def finished(self) -> bool:
@@ -70,12 +81,25 @@ class ActiveSequence:
         return self.produced >= self.limit
 
     def step_row(self) -> Mapping[int, int]:
-        """What its next step sends."""
-        return self.token_row if self.produced else self.prompt_row
+        """What its present step sends: copies of tokens by rank."""
+        if not self.chunk:
+            return self.token_row
+        row: Counter[int] = Counter()
+        for token, times in Counter(self.prompt[self.prefilled : self.prefilled + self.chunk]).items():
+            row.update(dict.fromkeys(self.destinations(token), times))
+        return row
 
     def input_token(self) -> int:
-        """The first token that its next step takes in."""
-        return self.token if self.produced else self.first_token
+        """The first token that its present step takes in."""
+        return self.prompt[self.prefilled] if self.chunk else self.token
+
+    def advance(self) -> bool:
+        """End the present step; return whether it gave a token, which a chunk before the last does not."""
+        self.prefilled, self.chunk = self.prefilled + self.chunk, 0
+        if self.prompt_left:
+            return False
+        self.produced += 1
+        return True
 
 
 @dataclass(slots=True)
@@ -87,15 +111,29 @@ class Rank:
     running: list[ActiveSequence] = field(default_factory=list)
     requests: int = 0
 
-    def admit(self, max_num_seqs: int) -> list[ActiveSequence]:
-        """Move waiting sequences into the batch, first come first served; return the new ones."""
-        admitted = []
-        while self.waiting and len(self.running) < max_num_seqs:
+    def schedule(self, max_num_seqs: int, max_num_batched_tokens: int) -> bool:
+        """Give the next step's tokens to the running sequences, then to waiting ones, first come first served.
+
+        A decoding sequence takes one token, a prompt as many as are left of it and of the step: vLLM's chunked
+        prefill. Every running sequence gets one at least: together they had so many when the last one joined.
+
+        Returns
+        -------
+        bool
+            Whether a sequence joined.
+        """
+        left = max_num_batched_tokens
+        for sequence in self.running:
+            sequence.chunk = min(sequence.prompt_left, left)
+            left -= sequence.chunk or 1
+        before = len(self.running)
+        while self.waiting and len(self.running) < max_num_seqs and left > 0:
             sequence = self.waiting.popleft()
             if not sequence.request.aborted:
                 self.running.append(sequence)
-                admitted.append(sequence)
-        return admitted
+                sequence.chunk = min(sequence.prompt_left, left)
+                left -= sequence.chunk
+        return len(self.running) > before
 
 
 def make_sequences(
@@ -105,11 +143,9 @@ def make_sequences(
     destinations: Destinations,
 ) -> tuple[ActiveSequence, ...]:
     """Prepare one sequence per prompt; ``limits`` are output tokens, ``prompts`` are not empty."""
-    sequences = []
-    for index, (prompt, limit) in enumerate(zip(prompts, limits, strict=True)):
-        row: Counter[int] = Counter()
-        for token, times in Counter(prompt).items():
-            row.update(dict.fromkeys(destinations(token), times))
-        token_row = dict.fromkeys(destinations(prompt[-1]), 1)
-        sequences.append(ActiveSequence(request, index, prompt[0], prompt[-1], len(prompt), limit, row, token_row))
-    return tuple(sequences)
+    return tuple(
+        ActiveSequence(
+            request, index, tuple(prompt), limit, destinations, dict.fromkeys(destinations(prompt[-1]), 1)
+        )
+        for index, (prompt, limit) in enumerate(zip(prompts, limits, strict=True))
+    )

@@ -1,11 +1,9 @@
-"""The emulated server: what a prober uses of vLLM's HTTP interface, and /emulator for its faults."""
+"""The emulated server: what a prober uses of vLLM's HTTP interface, and on the probe server /emulator."""
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -15,38 +13,37 @@ from starlette.types import Scope
 
 from app.emulator.completion import ModelLimits
 from app.emulator.config import EmulatorConfig
-from app.emulator.endpoint import ClientGoneError, CompletionsEndpoint, read_body
+from app.emulator.endpoint import CompletionsEndpoint
 from app.emulator.engine import Engine
 from app.emulator.errors import ApiError
 from app.emulator.metrics import CONTENT_TYPE, metrics_text
 from app.emulator.replies import VERSION, TokenTexts
-from app.localization.faults import Fault, FaultSyntaxError, parse_faults
+from app.emulator.sharing import SharedGpus
 from app.probe_model.manifest import Manifest
 from app.probe_model.vocabulary import VOCABULARY_MULTIPLE
 
-MAX_FAULTS = 1024
 RANK_HEADER = b"x-data-parallel-rank"
-PROBLEM_TYPE = "application/problem+json"
-
-ApplyFaults = Callable[[tuple[Fault, ...]], Awaitable[None]]
 
 
-def make_engine(config: EmulatorConfig, manifest: Manifest) -> Engine:
-    """Return the engine of a replica, its initial faults set."""
+def make_engine(config: EmulatorConfig, manifest: Manifest, gpus: SharedGpus | None = None) -> Engine:
+    """Return the engine of a probe server, its initial faults set."""
     engine = Engine(
         config.latency_model(),
         manifest.receivers,
         max_num_seqs=config.max_num_seqs or manifest.max_num_seqs,
+        max_num_batched_tokens=config.max_num_batched_tokens or manifest.max_num_batched_tokens,
         max_num_queued=config.max_num_queued,
         recovery_s=config.recovery_s,
         errors_in_step=config.rank_choice == "header",
+        flap_period_s=config.flap_period_s,
+        gpus=gpus,
     )
     engine.set_faults(config.parsed_faults())
     return engine
 
 
 def make_app(
-    engine: Engine, manifest: Manifest, ports: Mapping[int, int | None], apply_faults: ApplyFaults
+    engine: Engine, manifest: Manifest, ports: Mapping[int, int | None], more: Sequence[Route] = ()
 ) -> Starlette:
     """Return the ASGI application.
 
@@ -58,8 +55,8 @@ def make_app(
         Of the served model.
     ports : mapping of int to int or None
         Port -> the rank that answers there; None where the rank header decides.
-    apply_faults : callable
-        Called with the faults of ``PUT /emulator/faults``.
+    more : sequence of Route
+        Beside vLLM's.
     """
     highest = max([*manifest.gpu_tokens, *manifest.pattern_tokens.values()])
     vocabulary_size = (highest // VOCABULARY_MULTIPLE + 1) * VOCABULARY_MULTIPLE
@@ -70,7 +67,7 @@ def make_app(
         return _header_rank(scope, len(engine.ranks)) if rank is None else rank
 
     completions = CompletionsEndpoint(engine, limits, TokenTexts(manifest), choose_rank)
-    handlers = _Handlers(engine, manifest, apply_faults)
+    handlers = _Handlers(engine, manifest)
     return Starlette(
         routes=[
             Route("/v1/completions", completions, methods=["POST"]),
@@ -79,9 +76,7 @@ def make_app(
             Route("/health", handlers.health),
             Route("/load", handlers.load),
             Route("/metrics", handlers.metrics),
-            Route("/emulator/faults", handlers.get_faults, methods=["GET"]),
-            Route("/emulator/faults", handlers.put_faults, methods=["PUT"]),
-            Route("/emulator/stats", handlers.stats),
+            *more,
         ]
     )
 
@@ -102,10 +97,9 @@ def _header_rank(scope: Scope, ranks: int) -> int | None:
 class _Handlers:
     """Everything but completions."""
 
-    def __init__(self, engine: Engine, manifest: Manifest, apply_faults: ApplyFaults) -> None:
+    def __init__(self, engine: Engine, manifest: Manifest) -> None:
         self._engine = engine
         self._manifest = manifest
-        self._apply_faults = apply_faults
         self._created = int(time.time())
 
     async def models(self, _: Request) -> Response:
@@ -146,45 +140,3 @@ class _Handlers:
 
     async def metrics(self, _: Request) -> Response:
         return PlainTextResponse(metrics_text(self._engine, self._manifest.model), media_type=CONTENT_TYPE)
-
-    async def get_faults(self, _: Request) -> Response:
-        return JSONResponse({"faults": [str(fault) for fault in self._engine.faults]})
-
-    async def put_faults(self, request: Request) -> Response:
-        try:
-            texts = _fault_texts(await read_body(request.receive))
-            faults = parse_faults(texts, len(self._engine.ranks))
-        except (ApiError, FaultSyntaxError) as error:
-            return _problem(getattr(error, "status", 422), str(error))
-        except ClientGoneError:
-            return Response(status_code=499)
-        await self._apply_faults(faults)
-        return await self.get_faults(request)
-
-    async def stats(self, _: Request) -> Response:
-        observer = self._engine.observer
-        return JSONResponse(
-            {
-                "requests": [rank.requests for rank in self._engine.ranks],
-                "steps": observer.steps,
-                "step_error_ms": observer.step_error_ms(),
-                "cpu_s": round(time.process_time(), 4),
-            }
-        )
-
-
-def _fault_texts(body: bytes) -> Sequence[str]:
-    document = None
-    with suppress(ValueError, RecursionError):
-        document = json.loads(body)
-    faults = document.get("faults") if isinstance(document, dict) else None
-    if not isinstance(faults, list) or not all(isinstance(fault, str) for fault in faults):
-        raise ApiError(422, 'faults: send {"faults": [...]} with a list of strings, such as "gpu:5*2.0"')
-    if len(faults) > MAX_FAULTS:
-        raise ApiError(422, f"faults: at most {MAX_FAULTS}, got {len(faults)}")
-    return faults
-
-
-def _problem(status: int, detail: str) -> Response:
-    document = {"type": "about:blank", "title": "Invalid faults", "status": status, "detail": detail}
-    return JSONResponse(document, status_code=status, media_type=PROBLEM_TYPE)

@@ -1,23 +1,25 @@
-"""Sessions against a simulated replica in the binary model: a probe is slow when it contains a slow component."""
+"""Many sessions against a simulated replica, with random faults or with given ones: accuracy and cost."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
+from app.localization.binary import HEALTHY_MS, BinaryReplica, run
 from app.localization.components import Component, gpu, path
 from app.localization.errors import SettingsError
-from app.localization.events import measured
+from app.localization.expectation import Comparison, compare
+from app.localization.faults import Fault
+from app.localization.placement import Placement
 from app.localization.session import Session
 from app.localization.settings import Settings, default_baseline
 from app.localization.verdict import Verdict
 
 FaultKind = Literal["gpu", "path", "mixed"]
-HEALTHY_MS = 20.0
-BURST_RATE, BURST_FACTOR = 0.05, 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,28 +51,11 @@ def draw_faults(n: int, count: int, kind: FaultKind, rng: np.random.Generator) -
 def run_binary(
     settings: Settings, slow: Iterable[Component], *, noise: float, slowdown: float, seed: tuple[int, ...]
 ) -> tuple[Session, Verdict]:
-    """Drive one session to its verdict.
+    """Drive one session to its verdict, with components that are all slower by ``slowdown``.
 
-    Parameters
-    ----------
-    settings : Settings
-        The session's settings.
-    slow : iterable of Component
-        The slow components.
-    noise : float
-        Sigma of the lognormal noise; above zero, 5 % of the measurements also double (bursts).
-    slowdown : float
-        Factor on a probe that contains a slow component, whatever its size.
-    seed : tuple of int
-        Each measurement's noise comes from (seed, measurement number).
+    See `app.localization.binary.BinaryReplica` for ``noise`` and ``seed``.
     """
-    faults = [frozenset(c.members) for c in slow]
-    session = Session(settings)
-    while not isinstance(upcoming := session.next(), Verdict):
-        ms = HEALTHY_MS * (slowdown if any(f.issubset(upcoming.members) for f in faults) else 1.0)
-        ms *= _noise(noise, (*seed, session.done))
-        session.observe(measured(upcoming, tbt_ms=ms, ttft_ms=ms, wall_ms=ms))
-    return session, upcoming
+    return run(settings, BinaryReplica([Fault(c, slowdown) for c in slow], noise=noise, seed=seed))
 
 
 def simulate(
@@ -99,17 +84,90 @@ def simulate(
         A parameter out of range.
     """
     _check(n=n, faults=faults, kind=kind, trials=trials, noise=noise, slowdown=slowdown)
-    settings = Settings(
+    settings = _settings(n, k, strategy, noise)
+    results = [
+        _trial(settings, faults, kind, noise=noise, slowdown=slowdown, seed=(seed, t)) for t in range(trials)
+    ]
+    return _summarise(results, n)
+
+
+def simulate_given(
+    faults: Sequence[Fault],
+    *,
+    n: int,
+    k: int,
+    strategy: str,
+    trials: int,
+    noise: float,
+    seed: int,
+    placement: Placement | None = None,
+    topology_known: bool = True,
+    history: bool = False,
+) -> dict[str, Any]:
+    """Accuracy and cost of a strategy over given faults; trials differ in their noise and in when faults strike.
+
+    Parameters
+    ----------
+    placement : Placement, optional
+        Where the ranks sit; needed for faults on shared parts.
+    topology_known : bool
+        Whether the strategy is told the hosts.
+    history : bool
+        Whether the strategy is told what a healthy probe takes, as after an earlier healthy job.
+
+    Returns
+    -------
+    dict
+        Beside what `simulate` gives: ``faults``, ``expected`` (names), ``symptoms_per_trial`` (paths named in the
+        place of the shared part that slows them), ``outcomes`` and ``reasons`` (how many trials had each), and
+        ``named`` (how many trials named it).
+
+    Raises
+    ------
+    SettingsError
+        A parameter out of range.
+    """
+    _check(n=n, faults=0, kind="mixed", trials=trials, noise=noise, slowdown=1.0)
+    hosts = placement.hosts if placement is not None and topology_known else None
+    settings = _settings(n, k, strategy, noise, hosts=hosts, history_ms=HEALTHY_MS if history else None)
+    runs = [
+        run(settings, BinaryReplica(faults, placement, noise=noise, seed=(seed, trial))) for trial in range(trials)
+    ]
+    verdicts = [verdict for _, verdict in runs]
+    results = [
+        compare(
+            faults,
+            outcome=verdict.outcome,
+            named=verdict.names,
+            codes=[reason["code"] for reason in verdict.reasons],
+            placement=placement,
+        )
+        for verdict in verdicts
+    ]
+    return {
+        "faults": [str(fault) for fault in faults],
+        "expected": list(results[0].expected),
+        **_summarise_given(results, [_phases(session) for session, _ in runs], n),
+        "outcomes": dict(Counter(verdict.outcome for verdict in verdicts)),
+        "reasons": dict(Counter(reason["code"] for verdict in verdicts for reason in verdict.reasons)),
+        "named": dict(Counter(name for verdict in verdicts for name in verdict.names)),
+    }
+
+
+def _settings(n: int, k: int, strategy: str, noise: float, **more: Any) -> Settings:
+    return Settings(
         gpus=n,
         k=k,
         strategy=strategy,
         repeats=3 if noise else 1,
         baseline=default_baseline(n, 2 if strategy == "pairwise" else k),
+        **more,
     )
-    results = [
-        _trial(settings, faults, kind, noise=noise, slowdown=slowdown, seed=(seed, t)) for t in range(trials)
-    ]
-    return _summarise(results, n)
+
+
+def _phases(session: Session) -> list[int]:
+    """Phase of every probe."""
+    return [probe.phase for probe in session.strategy.ledger.probes.values()]
 
 
 def _trial(
@@ -117,29 +175,38 @@ def _trial(
 ) -> Trial:
     slow = draw_faults(settings.gpus, count, kind, np.random.default_rng(seed))
     session, verdict = run_binary(settings, slow, noise=noise, slowdown=slowdown, seed=seed)
-    phases = [probe.phase for probe in session.strategy.ledger.probes.values()]
+    phases = _phases(session)
     named = frozenset(Component(s.kind, tuple(s.members)) for s in verdict.suspects)  # type: ignore[arg-type]
     return Trial(slow, named, phases.count(1), phases.count(2))
 
 
-def _noise(sigma: float, seed: tuple[int, ...]) -> float:
-    if not sigma:
-        return 1.0
-    rng = np.random.default_rng(seed)
-    burst = BURST_FACTOR if rng.random() < BURST_RATE else 1.0
-    return float(np.exp(sigma * rng.standard_normal())) * burst
-
-
 def _summarise(trials: list[Trial], n: int) -> dict[str, Any]:
     count = len(trials)
-    totals = [t.phase1 + t.phase2 for t in trials]
     return {
         "exact_rate": sum(t.named == t.expected for t in trials) / count,
         "false_suspects_per_trial": sum(len(t.named - t.expected) for t in trials) / count,
         "missed_per_trial": sum(len(t.expected - t.named) for t in trials) / count,
+        **_cost([t.phase1 for t in trials], [t.phase2 for t in trials], n),
+    }
+
+
+def _summarise_given(results: list[Comparison], phases: list[list[int]], n: int) -> dict[str, Any]:
+    count = len(results)
+    return {
+        "exact_rate": sum(result.exact for result in results) / count,
+        "false_suspects_per_trial": sum(len(result.wrong) for result in results) / count,
+        "symptoms_per_trial": sum(len(result.symptoms) for result in results) / count,
+        "missed_per_trial": sum(len(result.missed) for result in results) / count,
+        **_cost([each.count(1) for each in phases], [each.count(2) for each in phases], n),
+    }
+
+
+def _cost(phase1: list[int], phase2: list[int], n: int) -> dict[str, Any]:
+    totals = np.add(phase1, phase2)
+    return {
         "probes": {
-            "phase1": float(np.mean([t.phase1 for t in trials])),
-            "phase2": float(np.mean([t.phase2 for t in trials])),
+            "phase1": float(np.mean(phase1)),
+            "phase2": float(np.mean(phase2)),
             "total_mean": float(np.mean(totals)),
             "total_p95": float(np.percentile(totals, 95)),
         },

@@ -72,6 +72,46 @@ def test_simulate_in_words_and_by_pairs() -> None:
     assert "120 to cover" in words
 
 
+def test_simulate_takes_given_faults() -> None:
+    document = run(*SIMULATE, "--fault", "gpu:5*2.0", "--fault", "path:3-9+20ms", "--json").document
+    assert document["faults"] == ["gpu:5*2", "path:3-9+20ms"]
+    assert document["expected"] == ["gpu:5", "path:3-9"]
+    assert document["named"] == {"gpu:5": 20, "path:3-9": 20}
+    assert (document["exact_rate"], document["outcomes"]) == (1, {"localized": 20})
+
+
+def test_simulate_is_plain_about_shared_parts() -> None:
+    given = (*SIMULATE, "--trials", 1, "--hosts", 4)
+    words = run(*given, "--fault", "fabric:host-a*3").out
+    assert "exact in 0.0 % of 1 trials (fabric:host-a*3, seed 1)" in words
+    assert "paths named in place of a shared part that slows them: 6.0 a trial" in words
+    assert "outcomes and reasons: localized 1" in words
+    nic = run(*given, "--fault", "nic:host-a/0*3", "--json").document
+    assert (nic["expected"], nic["named"], nic["false_suspects_per_trial"]) == (["nic:host-a/0"], {"gpu:0": 1}, 1)
+    large = ("simulate", "--trials", 1, "--fault", "fabric:host-a*3", "--json")
+    assert run(*large, "--hide-topology").document["reasons"] == {"topology_needed": 1}
+    assert run(*large).document["symptoms_per_trial"] == 28
+    uniform = run("simulate", "--trials", 1, "--fault", "leaf:1*3", "--history", "--json").document
+    assert uniform["outcomes"] == {"uniform_slowdown": 1}
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("--fault", "nic:host-z/0*3"), "it has host-a/0, host-a/1"),
+        (("--fault", "gpu:16*2"), "ranks go from 0 to 15"),
+        (("--fault", "gpu:5"), "nic:host-a/0*3"),
+        (("--fault", "gpu:5*2", "--faults", 2), "--faults is only for random faults"),
+        (("--fault", "gpu:5*2", "--slowdown", 2), "--slowdown is only for random faults"),
+        (("--hosts", 2), "--hosts is only for --fault"),
+        (("--history",), "--history is only for --fault"),
+        (("--fault", "gpu:5*2", "--hosts", 17), "hosts: must be 1 to 16"),
+    ],
+)
+def test_simulate_refuses(words: tuple[object, ...], expected: str) -> None:
+    refused(run(*SIMULATE, *words), expected)
+
+
 def test_replay_of_a_log_is_identical(tmp_path: Path) -> None:
     path = tmp_path / "job.jsonl"
     path.write_text("\n".join(log_lines()) + "\n")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import signal
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
-from app.cli.demo import expected_names
+from app.localization.expectation import expected_names
 from app.localization.faults import parse_faults
 from tests.cli.support import finish, refused, run, start
 
@@ -76,6 +78,85 @@ def test_demo_refuses_what_the_service_refuses() -> None:
 )
 def test_what_a_right_verdict_names(faults: list[str], selectable: bool, expected: list[str]) -> None:
     assert expected_names(list(parse_faults(faults)), selectable=selectable) == expected
+
+
+@pytest.mark.slow
+def test_demo_says_that_a_shared_part_is_not_what_it_names() -> None:
+    """The NIC of one GPU, many times slower: the strategy blames the GPU, which the demo does not call a match."""
+    status, lines, result = demo("--fault", "nic:host-a/0*40")
+    assert status == 1
+    assert (result["expected"], result["match"]) == (["nic:host-a/0"], False)
+    assert lines[-1].startswith("expected nic:host-a/0; ")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("--fault", "nic:host-z/0*3"), "it has host-a/0, host-a/1"),
+        (("--fault", "switch:1*3"), "host:host-b*2"),
+        (("--fault", "gpu:8*3"), "ranks go from 0 to 7"),
+        (("--gpus-per-host", 4), "give --hosts or --gpus-per-host"),
+        (("--leaves", 3), "leaves: must be 1 to 2"),
+        (("--production-load", 9), "production.load"),
+        (("--gpus", 513, "--fault", "none"), "gpus"),
+    ],
+)
+def test_demo_refuses_before_it_starts_anything(words: tuple[object, ...], expected: str) -> None:
+    refused(run("demo", "--gpus", 8, "--hosts", 2, *words), expected)
+
+
+def test_emulate_serves_a_topology_file_with_a_production_server(tmp_path: Path) -> None:
+    places = [{"rank": r, "host": f"node{r // 2}", "nic": "mlx5_0", "leaf": str(r // 4)} for r in range(8)]
+    path = tmp_path / "topology.json"
+    path.write_text(json.dumps({"gpus": places[::-1]}))
+    words = ("--gpus", 8, "--topology", path, "--fault", "nic:node1/mlx5_0*3@0.5", "--production-load", 0.2)
+    process = start("emulate", *words, "--path-ms", "cross_leaf=2", "--port", 0)
+    try:
+        assert process.stdout is not None
+        document = json.loads(process.stdout.readline())
+        (probe,), (production,) = document["probe_endpoints"], document["production_endpoints"]
+        with httpx.Client(trust_env=False, timeout=20.0) as client:
+            assert client.get(f"{probe['url']}/emulator/topology").json() == {"gpus": places}
+            assert client.get(f"{probe['url']}/emulator/faults").json() == {"faults": ["nic:node1/mlx5_0*3@0.5"]}
+            assert client.get(f"{production['url']}/v1/models").json()["data"][0]["id"] == "production"
+    finally:
+        process.send_signal(signal.SIGINT)
+        outcome = finish(process)
+    assert (outcome.status, outcome.err) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "No such file"),
+        ("{", "Invalid JSON"),
+        ('{"gpus": [{"rank": 0, "host": "a"}, {"rank": 1, "host": "b"}]}', "has 2 GPUs, not 4"),
+        ('{"gpus": [{"rank": 0, "host": "a"}, {"rank": 0, "host": "b"}]}', "exactly once"),
+        (r'{"gpus": [{"rank": 0, "host": "a\u0007"}, {"rank": 1, "host": "b"}]}', "printable"),
+        (" " * (2**20 + 1), "larger than 1048576 bytes"),
+    ],
+    ids=["missing", "broken", "other size", "twice", "control", "large"],
+)
+def test_topology_files_that_are_none_are_refused(tmp_path: Path, content: str | None, words: str) -> None:
+    path = tmp_path / "topology.json"
+    if content is not None:
+        path.write_text(content)
+    refused(run("emulate", "--gpus", 4, "--topology", path), words)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("--path-ms", "cross_leaf"), "cross_leaf=1.5"),
+        (("--path-ms", "cross_sea=2"), "path_ms"),
+        (("--topology", "x.json", "--hosts", 2), "leave --hosts"),
+        (("--gpus-per-host", 3), "must divide the 4 GPUs"),
+        (("--hosts", 5), "hosts: must be 1 to 4"),
+        (("--hosts", 2, "--fault", "rail:2*2"), "it has 0, 1"),
+    ],
+)
+def test_emulate_refuses(words: tuple[object, ...], expected: str) -> None:
+    refused(run("emulate", "--gpus", 4, *words), expected)
 
 
 def test_emulate_prints_the_document_to_register_and_stops_at_ctrl_c() -> None:

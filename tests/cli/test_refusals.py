@@ -34,7 +34,7 @@ SMALL = ("--gpus", 4, "--hosts", 2)
         (("simulate", "--noise", "nan"), ("noise:",)),
         (("simulate", "--slowdown", 0.5), ("slowdown:",)),
         (("simulate", "--seed", -1), ("--seed",)),
-        (("emulate", "--gpus", 1000), ("gpus:", "128")),
+        (("emulate", "--gpus", 1000), ("gpus:", "512")),
         (("emulate", "--gpus", 1), ("gpus:",)),
         (("emulate", *SMALL, "--hosts", 5), ("hosts",)),
         (("emulate", *SMALL, "--fault", "gpu:4*2"), ("gpu:4*2", "0 to 3")),

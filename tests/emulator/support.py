@@ -14,10 +14,11 @@ from typing import Any
 
 import httpx
 
-from app.emulator.engine import Engine
+from app.emulator.engine import NO_LIMIT, Engine
 from app.emulator.latency import LatencyModel
 from app.emulator.noise import Noise
 from app.emulator.requests import ActiveSequence
+from app.emulator.sharing import SharedGpus
 from app.localization.faults import parse_faults
 
 SAMPLES = Path(__file__).parents[1] / "data" / "vllm"
@@ -79,8 +80,10 @@ class Lab:
         faults: Sequence[str] = (),
         clock: FakeClock | None = None,
         max_num_seqs: int = 64,
+        max_num_batched_tokens: int = NO_LIMIT,
         max_num_queued: int | None = None,
         errors_in_step: bool = True,
+        gpus_shared: SharedGpus | None = None,
         **model: Any,
     ) -> None:
         self.clock = clock or FakeClock()
@@ -89,14 +92,16 @@ class Lab:
             self.model,
             lambda token: (token,),
             max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=max_num_batched_tokens,
             max_num_queued=max_num_queued,
             errors_in_step=errors_in_step,
+            gpus=gpus_shared,
             clock=self.clock,
         )
         self.set_faults(*faults)
 
     def set_faults(self, *texts: str) -> None:
-        self.engine.set_faults(parse_faults(texts, self.model.gpus))
+        self.engine.set_faults(parse_faults(texts, self.model.gpus, self.model.placement))
 
     def submit(self, rank: int | None, prompts: Sequence[Sequence[int]], tokens: int = 5) -> RecordingReply:
         reply = RecordingReply(self.clock)

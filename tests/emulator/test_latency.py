@@ -2,9 +2,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.emulator.latency import LatencyModel, host_numbers, involved
+from app.emulator.latency import LatencyModel, involved
 from app.emulator.noise import Noise
 from app.localization.faults import parse_faults
+from app.localization.placement import layout
 
 from .support import QUIET
 
@@ -153,13 +154,13 @@ def test_noise_multiplies_the_whole_step():
 
 
 def test_hosts_are_spread_evenly_or_named():
-    assert host_numbers(8, 2) == (0, 0, 0, 0, 1, 1, 1, 1)
-    sizes = [host_numbers(10, 4).count(number) for number in range(4)]
+    assert layout(8, 2).hosts == (0, 0, 0, 0, 1, 1, 1, 1)
+    sizes = [layout(10, 4).hosts.count(number) for number in range(4)]
     assert sorted(sizes) == [2, 2, 3, 3]
-    assert host_numbers(4, ("x", "y", "x", "y")) == (0, 1, 0, 1)
+    assert layout(4, ("x", "y", "x", "y")).hosts == (0, 1, 0, 1)
     for bad in (0, 9, ("x",)):
         with pytest.raises(ValueError, match="hosts"):
-            host_numbers(8, bad)
+            layout(8, bad)
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ FOREGROUND = """
 from app.emulator.config import EmulatorConfig
 from app.emulator.runner import run_emulator
 config = EmulatorConfig(gpus=3, rank_choice="url")
-run_emulator(config, on_ready=lambda url, endpoints: print(url, len(endpoints), flush=True))
+run_emulator(config, on_ready=lambda url, endpoints, _: print(url, len(endpoints), flush=True))
 """
 
 
@@ -143,22 +143,22 @@ def test_documents_fit_the_contracts():
     assert (names[0], names[1], names[-1]) == ("host-a", "host-a", "host-ad")
 
 
-def test_128_ranks_serve_on_ports_of_their_own():
-    with EmulatedReplica(gpus=128, hosts=16, rank_choice="url", noise_sigma=0.0) as replica:
-        token = replica.manifest["gpu_tokens"][127]
+def test_512_ranks_serve_on_ports_of_their_own():
+    with EmulatedReplica(gpus=512, hosts=64, rank_choice="url", noise_sigma=0.0) as replica:
+        token = replica.manifest["gpu_tokens"][511]
         with httpx.Client(trust_env=False, timeout=DEADLINE_S) as client:
-            for rank in (0, 127):
+            for rank in (0, 511):
                 body = {"prompt": [token], "max_tokens": 1}
                 response = client.post(f"{replica.endpoints[rank]['url']}/v1/completions", json=body)
                 assert response.status_code == 200
-        assert [rank for rank, n in enumerate(replica.stats()["requests"]) if n] == [0, 127]
+        assert [rank for rank, n in enumerate(replica.stats()["requests"]) if n] == [0, 511]
 
 
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
         ({"gpus": 1}, "gpus"),
-        ({"gpus": 129}, "gpus"),
+        ({"gpus": 513}, "gpus"),
         ({"gpus": 4, "hosts": 5}, "hosts"),
         ({"gpus": 4, "faults": ("gpu:4*2",)}, "0 to 3"),
         ({"gpus": 4, "rank_choice": "none"}, "rank_choice"),
