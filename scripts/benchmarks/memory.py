@@ -61,9 +61,13 @@ def memory_slope() -> Result:
 def _slope(points: list[tuple[int, float]]) -> dict[str, float]:
     warm = [(n, mb) for n, mb in points if n >= points[0][0] + WARM_UP]
     numbers, sizes = np.array(warm).T
+    half = len(warm) // 2
     return {
         "jobs": int(points[-1][0] - points[0][0]),
         "first_mb": round(points[0][1], 2),
         "last_mb": round(points[-1][1], 2),
         "mb_per_1000_jobs": round(float(np.polyfit(numbers, sizes, 1)[0]) * 1000, 3),
+        "mb_per_1000_jobs_second_half": round(
+            float(np.polyfit(numbers[half:], sizes[half:], 1)[0]) * 1000, 3
+        ),
     }
