@@ -12,9 +12,10 @@ from sqlalchemy.orm import Session
 from app.jobs import service
 from app.jobs.runner import run_slice
 from app.kit import audit, counters, idempotency, retention
-from app.kit.broker import LOCALIZE, RECOVER, RETAIN, hint
+from app.kit.broker import DELIVER, LOCALIZE, RECOVER, RETAIN, hint
 from app.kit.db import get_engine
 from app.settings import get_settings
+from app.webhooks import delivery
 from workers.celery_app import RETAIN_EVERY_S, celery_app
 
 logger = logging.getLogger(__name__)
@@ -58,3 +59,10 @@ def retain() -> None:
         ],
         seconds=RETAIN_EVERY_S / 3,
     )
+
+
+@celery_app.task(name=DELIVER)
+def deliver() -> None:
+    """Send one batch of webhooks; more of them take their turn behind the jobs."""
+    if delivery.deliver(get_engine(), get_settings()):
+        hint(DELIVER)

@@ -1,0 +1,157 @@
+"""SQL of webhooks. Times are the database's own: a worker's clock decides nothing."""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import any_, func, literal, select, update
+from sqlalchemy.orm import Session
+
+from app.kit import paging
+from app.webhooks.models import Webhook, WebhookAttempt, WebhookDelivery, WebhookEvent
+
+Delivery = tuple[WebhookDelivery, str]
+
+
+def get(db: Session, webhook_id: uuid.UUID, *, lock: bool = False) -> Webhook | None:
+    """One endpoint."""
+    return db.get(Webhook, webhook_id, with_for_update=lock or None, populate_existing=lock)
+
+
+def page(db: Session, *, limit: int, cursor: str | None, job_id: uuid.UUID | None) -> Sequence[Webhook]:
+    """Endpoints for all jobs, or for one, the newest first; one more than ``limit`` when there are more."""
+    query = select(Webhook).where(Webhook.job_id.is_not_distinct_from(job_id))
+    if cursor:
+        query = query.where(paging.before(cursor, Webhook.created_at, Webhook.id))
+    return db.scalars(query.order_by(Webhook.created_at.desc(), Webhook.id.desc()).limit(limit + 1)).all()
+
+
+def subscribed(db: Session, type_: str, subject: uuid.UUID) -> Sequence[uuid.UUID]:
+    """Endpoints that want an event. They can be neither deleted nor disabled before the transaction ends."""
+    query = select(Webhook.id).where(
+        Webhook.enabled,
+        literal(type_) == any_(Webhook.events),
+        (Webhook.job_id == subject) | Webhook.job_id.is_(None),
+    )
+    return db.scalars(query.with_for_update(read=True)).all()
+
+
+def now(db: Session) -> dt.datetime:
+    """When this transaction began, by the database's clock."""
+    return db.execute(select(func.now())).scalar_one()
+
+
+def add_event(
+    db: Session, event: WebhookEvent, webhook_ids: Sequence[uuid.UUID], subject: uuid.UUID | None, delay_s: float
+) -> list[WebhookDelivery]:
+    """Store an event with a delivery for each endpoint."""
+    db.add(event)
+    db.flush()
+    due_at = func.now() + dt.timedelta(seconds=delay_s)
+    rows = [
+        WebhookDelivery(webhook_id=webhook_id, event_id=event.id, subject=subject, due_at=due_at)
+        for webhook_id in webhook_ids
+    ]
+    db.add_all(rows)
+    db.flush()
+    return rows
+
+
+def delivery(db: Session, webhook_id: uuid.UUID, delivery_id: uuid.UUID) -> Delivery | None:
+    """One delivery of an endpoint, with its event's type."""
+    query = _deliveries(webhook_id).where(WebhookDelivery.id == delivery_id)
+    row = db.execute(query, execution_options={"populate_existing": True}).one_or_none()
+    return None if row is None else (row[0], row[1])
+
+
+def deliveries(
+    db: Session, webhook_id: uuid.UUID, *, limit: int, cursor: str | None, state: str | None
+) -> Sequence[Delivery]:
+    """Deliveries of an endpoint, the newest first; one more than ``limit`` when there are more."""
+    query = _deliveries(webhook_id)
+    if state is not None:
+        query = query.where(WebhookDelivery.state == state)
+    if cursor:
+        query = query.where(paging.before(cursor, WebhookDelivery.created_at, WebhookDelivery.id))
+    order = (WebhookDelivery.created_at.desc(), WebhookDelivery.id.desc())
+    return [(row[0], row[1]) for row in db.execute(query.order_by(*order).limit(limit + 1))]
+
+
+def _deliveries(webhook_id: uuid.UUID) -> Any:
+    return (
+        select(WebhookDelivery, WebhookEvent.type)
+        .join(WebhookEvent, WebhookEvent.id == WebhookDelivery.event_id)
+        .where(WebhookDelivery.webhook_id == webhook_id)
+    )
+
+
+def attempts(db: Session, delivery_ids: Sequence[uuid.UUID], last: int) -> dict[uuid.UUID, list[WebhookAttempt]]:
+    """The last attempts of each delivery, in order."""
+    found: dict[uuid.UUID, list[WebhookAttempt]] = {delivery_id: [] for delivery_id in delivery_ids}
+    query = (
+        select(WebhookAttempt)
+        .join(WebhookDelivery, WebhookDelivery.id == WebhookAttempt.delivery_id)
+        .where(
+            WebhookAttempt.delivery_id.in_(delivery_ids), WebhookAttempt.number > WebhookDelivery.attempts - last
+        )
+        .order_by(WebhookAttempt.delivery_id, WebhookAttempt.number)
+    )
+    for row in db.scalars(query):
+        found[row.delivery_id].append(row)
+    return found
+
+
+def replay(db: Session, delivery_id: uuid.UUID) -> None:
+    """Make a delivery due now, with its whole schedule before it."""
+    statement = (
+        update(WebhookDelivery)
+        .where(WebhookDelivery.id == delivery_id)
+        .values(state="pending", tries=0, due_at=func.now(), finished_at=None)
+    )
+    db.execute(statement)
+
+
+def give_up_pending(db: Session, webhook_id: uuid.UUID) -> None:
+    """End what a disabled endpoint was still to get."""
+    statement = (
+        update(WebhookDelivery)
+        .where(WebhookDelivery.webhook_id == webhook_id, WebhookDelivery.state == "pending")
+        .values(state="disabled", finished_at=func.now())
+    )
+    db.execute(statement)
+
+
+def forget_old_secrets(db: Session) -> None:
+    """Erase secrets whose grace is over."""
+    statement = (
+        update(Webhook).where(Webhook.old_secret_until < func.now()).values(old_secret=None, old_secret_until=None)
+    )
+    db.execute(statement)
+
+
+def counts(db: Session) -> dict[str, int]:
+    """Deliveries by outcome: delivered, retrying (one was sent), waiting (none was), exhausted, disabled."""
+    retrying = (WebhookDelivery.state == "pending") & (WebhookDelivery.attempts > 0)
+    by_state = (
+        select(WebhookDelivery.state, func.count())
+        .where(WebhookDelivery.state != "pending")
+        .group_by(WebhookDelivery.state)
+    )
+    ended = {row[0]: row[1] for row in db.execute(by_state)}
+    pending = db.execute(
+        select(func.count().filter(retrying), func.count().filter(~retrying)).where(
+            WebhookDelivery.state == "pending"
+        )
+    ).one()
+    none = {"delivered": 0, "exhausted": 0, "disabled": 0}
+    return {**none, **ended, "retrying": pending[0], "waiting": pending[1]}
+
+
+def oldest_due_s(db: Session) -> float:
+    """For how long the longest waiting delivery has been due, seconds; 0 when none is."""
+    age = func.extract("epoch", func.now() - func.min(WebhookDelivery.due_at))
+    query = select(func.coalesce(func.greatest(age, 0), 0)).where(WebhookDelivery.state == "pending")
+    return float(db.execute(query).scalar_one())
