@@ -117,7 +117,7 @@ def parse_url(text: str) -> Target:
         raise GuardError("a URL must begin with http:// or https://")
     if not parts.hostname:
         raise GuardError("the URL names no host")
-    if not _is_host(parts.hostname):
+    if not _is_host(parts.hostname) or ("[" in parts.netloc and ":" not in parts.hostname):
         raise GuardError("the URL's host is neither a DNS name nor an IP address (without a zone)")
     if parts.username is not None or parts.password is not None:
         raise GuardError("credentials do not belong into a URL; use auth.bearer")
