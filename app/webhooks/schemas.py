@@ -67,8 +67,14 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
+def _with_example(**example: Any) -> ConfigDict:
+    return ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [example]})
+
+
 class WebhookIn(_Strict):
     """An endpoint to register."""
+
+    model_config = _with_example(url="https://hooks.example.com/faultsense", description="on call")
 
     url: WebhookUrl
     events: Events = Field(
@@ -85,6 +91,8 @@ class WebhookIn(_Strict):
 class WebhookChange(_Strict):
     """What to change; what is left out stays."""
 
+    model_config = _with_example(events=["job.completed"])
+
     url: WebhookUrl = Field(default="", json_schema_extra=_no_default)
     events: Events = Field(default=[], json_schema_extra=_no_default)
     description: Description = Field(default="", json_schema_extra=_no_default)
@@ -97,6 +105,8 @@ class WebhookChange(_Strict):
 
 class SecretRotation(_Strict):
     """How to rotate; an empty object makes a fresh secret."""
+
+    model_config = _with_example()
 
     secret: WebhookSecret | None = Field(
         default=None, description="Default: a fresh one, shown in this answer only."
