@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 from sqlalchemy import Engine
@@ -28,6 +29,7 @@ logger = logging.getLogger(__name__)
 
 # Longer than any request: recording may have to wait for the database.
 LEASE_BEYOND_TIMEOUT_S = 30.0
+RECORDERS = 4
 
 
 def deliver(engine: Engine, settings: Settings) -> bool:
@@ -55,23 +57,34 @@ def deliver(engine: Engine, settings: Settings) -> bool:
 
 
 async def _send_all(engine: Engine, settings: Settings, claimed: list[Claimed]) -> None:
-    async with guarded_client(guard(), timeout_s=settings.webhook_timeout_s) as client:
-        await asyncio.gather(*(_deliver(engine, settings, client, taken) for taken in claimed))
+    # A look-up that hangs holds its thread: each delivery has one of its own, and so has recording.
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(len(claimed)))
+    with ThreadPoolExecutor(RECORDERS) as recorders:
+        async with guarded_client(guard(), timeout_s=settings.webhook_timeout_s) as client:
+
+            async def one(taken: Claimed) -> None:
+                outcome = await _send(client, settings, taken)
+                await asyncio.get_running_loop().run_in_executor(
+                    recorders, _record, engine, settings, taken, outcome
+                )
+
+            ended = await asyncio.gather(*map(one, claimed), return_exceptions=True)
+    for taken, error in zip(claimed, ended, strict=True):
+        if error is not None:  # a bug; it must not cost the other deliveries their outcomes
+            logger.error("delivery %s: unexpected error", taken.id, exc_info=error)
 
 
-async def _deliver(engine: Engine, settings: Settings, client: httpx.AsyncClient, taken: Claimed) -> None:
+async def _send(client: httpx.AsyncClient, settings: Settings, taken: Claimed) -> Outcome:
     body = taken.body.encode()
     try:
         keys = [key_of(secrets.decrypt(kept)) for kept in (taken.secret, taken.old_secret) if kept is not None]
     except secrets.SecretsError as error:
-        outcome = Outcome(None, f"not sent: {error}"[:300])
-    else:
-        headers = {
-            **signed_headers(taken.event_id, taken.sent_at, body, keys),
-            "User-Agent": f"FaultSense/{__version__}",
-        }
-        outcome = await send(client, taken.url, body, headers, timeout_s=settings.webhook_timeout_s)
-    await asyncio.to_thread(_record, engine, settings, taken, outcome)
+        return Outcome(None, f"not sent: {error}"[:300])
+    headers = {
+        **signed_headers(taken.event_id, taken.sent_at, body, keys),
+        "User-Agent": f"FaultSense/{__version__}",
+    }
+    return await send(client, taken.url, body, headers, timeout_s=settings.webhook_timeout_s)
 
 
 def _record(engine: Engine, settings: Settings, taken: Claimed, outcome: Outcome) -> None:

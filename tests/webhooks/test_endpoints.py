@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import uuid
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,11 +13,8 @@ from sqlalchemy import Engine, text
 from app.settings import Settings, get_settings
 from app.webhooks.signing import key_of, new_secret
 from tests.webhooks.conftest import Hook
+from tests.webhooks.support import Deliver, Log, Publish, Register
 
-Register = Callable[..., dict[str, Any]]
-Deliver = Callable[..., bool]
-Publish = Callable[..., None]
-Log = Callable[..., list[dict[str, Any]]]
 URL = "https://hooks.example.com/faultsense"
 
 

@@ -18,9 +18,8 @@ from app.settings import Settings
 from app.webhooks.signing import new_secret
 from tests.conftest import FAST, QUICK, replica_document
 from tests.webhooks.conftest import Hook
+from tests.webhooks.support import Deliver, Register
 
-Register = Callable[..., dict[str, Any]]
-Deliver = Callable[..., bool]
 Localize = Callable[..., dict[str, Any]]
 Queue = Callable[..., dict[str, Any]]
 
