@@ -14,8 +14,8 @@ from app.webhooks import service as webhooks
 def announce(db: Session, job_ids: Sequence[uuid.UUID]) -> None:
     """Publish the end of jobs: to be called by whatever ends one, before it commits.
 
-    A job that has a verdict is completed, also when it was cancelled while it ran; one without a verdict failed,
-    whether by an error, its deadline, or a cancellation in the queue. ``data.state`` says which.
+    A job that has a verdict is completed, also when it was cancelled in the middle; one without a verdict failed,
+    whether by an error, its deadline, or a cancellation before any probe. ``data.state`` says which.
     """
     for job in documents.with_verdicts(db, repository.ended(db, job_ids)):
         assert job.finished_at is not None

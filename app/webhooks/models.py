@@ -74,7 +74,6 @@ class WebhookDelivery(Base):
         Index("ix_webhook_deliveries_due", "webhook_id", "due_at", "seq", postgresql_where=text(PENDING)),
         Index("ix_webhook_deliveries_order", "webhook_id", "subject", "seq", postgresql_where=text(PENDING)),
         Index("ix_webhook_deliveries_lease", "lease_until", postgresql_where=text("lease_until IS NOT NULL")),
-        Index("ix_webhook_deliveries_state", "state"),
     )
 
     id: Mapped[Id]

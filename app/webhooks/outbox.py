@@ -7,9 +7,10 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, func, text, update
+from sqlalchemy import ColumnElement, Update, func, text, update
 from sqlalchemy.orm import Session
 
+from app.kit import counters
 from app.webhooks import repository
 from app.webhooks.models import Webhook, WebhookAttempt, WebhookDelivery
 from app.webhooks.sender import MAX_WAIT, Outcome
@@ -96,16 +97,23 @@ def record(db: Session, taken: Claimed, outcome: Outcome, schedule_s: Sequence[f
     db.execute(log)
     if outcome.gone:
         _disable(db, taken, outcome)  # first: who deletes an endpoint locks in the same order
+    result = "delivered" if outcome.error is None else "failed"
+    counters.add(db, [("webhook_attempts_total", {"result": result}, 1)])
     mine = update(WebhookDelivery).where(WebhookDelivery.id == taken.id, WebhookDelivery.attempts == taken.attempt)
     if outcome.error is None:
-        db.execute(mine.values(state="delivered", finished_at=func.now(), lease_until=None))
+        _end(db, mine.values(lease_until=None), "delivered")
         return
     db.execute(mine.values(lease_until=None))
     waiting = mine.where(WebhookDelivery.state == "pending")
     if taken.tries >= len(schedule_s):
-        db.execute(waiting.values(state="exhausted", finished_at=func.now()))
+        _end(db, waiting, "exhausted")
     else:
         db.execute(waiting.values(due_at=_next_due(schedule_s[taken.tries], outcome)))
+
+
+def _end(db: Session, mine: Update, state: str) -> None:
+    ended = db.execute(mine.values(state=state, finished_at=func.now()).returning(WebhookDelivery.id)).all()
+    repository.count_ended(db, state, len(ended))
 
 
 def _next_due(delay_s: float, outcome: Outcome) -> ColumnElement[dt.datetime]:

@@ -7,13 +7,24 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import any_, func, literal, select, update
+from sqlalchemy import any_, func, literal, select, text, update
 from sqlalchemy.orm import Session
 
-from app.kit import paging
+from app.kit import counters, paging
 from app.webhooks.models import Webhook, WebhookAttempt, WebhookDelivery, WebhookEvent
 
 Delivery = tuple[WebhookDelivery, str]
+_WAITING = text(
+    """
+    SELECT count(*) AS number,
+           coalesce(greatest(0, extract(epoch FROM now() - min(d.due_at) FILTER (WHERE NOT EXISTS (
+               SELECT FROM webhook_deliveries earlier
+               WHERE earlier.webhook_id = d.webhook_id AND earlier.subject = d.subject
+                 AND earlier.state = 'pending' AND earlier.seq < d.seq
+           )))), 0) AS age
+    FROM webhook_deliveries d WHERE d.state = 'pending'
+    """
+)
 
 
 def get(db: Session, webhook_id: uuid.UUID, *, lock: bool = False) -> Webhook | None:
@@ -120,8 +131,14 @@ def give_up_pending(db: Session, webhook_id: uuid.UUID) -> None:
         update(WebhookDelivery)
         .where(WebhookDelivery.webhook_id == webhook_id, WebhookDelivery.state == "pending")
         .values(state="disabled", finished_at=func.now())
+        .returning(WebhookDelivery.id)
     )
-    db.execute(statement)
+    count_ended(db, "disabled", len(db.execute(statement).all()))
+
+
+def count_ended(db: Session, state: str, number: int) -> None:
+    """Count deliveries that ended in a state, for metrics."""
+    counters.add(db, [("webhook_deliveries_total", {"state": state}, number)] if number else [])
 
 
 def forget_old_secrets(db: Session) -> None:
@@ -132,26 +149,14 @@ def forget_old_secrets(db: Session) -> None:
     db.execute(statement)
 
 
-def counts(db: Session) -> dict[str, int]:
-    """Deliveries by outcome: delivered, retrying (one was sent), waiting (none was), exhausted, disabled."""
-    retrying = (WebhookDelivery.state == "pending") & (WebhookDelivery.attempts > 0)
-    by_state = (
-        select(WebhookDelivery.state, func.count())
-        .where(WebhookDelivery.state != "pending")
-        .group_by(WebhookDelivery.state)
-    )
-    ended = {row[0]: row[1] for row in db.execute(by_state)}
-    pending = db.execute(
-        select(func.count().filter(retrying), func.count().filter(~retrying)).where(
-            WebhookDelivery.state == "pending"
-        )
-    ).one()
-    none = {"delivered": 0, "exhausted": 0, "disabled": 0}
-    return {**none, **ended, "retrying": pending[0], "waiting": pending[1]}
+def waiting(db: Session) -> tuple[int, float]:
+    """What is still to be delivered.
 
-
-def oldest_due_s(db: Session) -> float:
-    """For how long the longest waiting delivery has been due, seconds; 0 when none is."""
-    age = func.extract("epoch", func.now() - func.min(WebhookDelivery.due_at))
-    query = select(func.coalesce(func.greatest(age, 0), 0)).where(WebhookDelivery.state == "pending")
-    return float(db.execute(query).scalar_one())
+    Returns
+    -------
+    tuple of (int, float)
+        How many deliveries wait for their next attempt, and for how long the oldest has been due, in seconds.
+        One that must let an earlier one of its job go first is not due.
+    """
+    row = db.execute(_WAITING).one()
+    return row.number, float(row.age)

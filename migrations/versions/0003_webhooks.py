@@ -72,7 +72,6 @@ def _create_deliveries() -> None:
         "ix_webhook_deliveries_order", table, ["webhook_id", "subject", "seq"], postgresql_where=pending
     )
     op.create_index("ix_webhook_deliveries_lease", table, ["lease_until"], postgresql_where=leased)
-    op.create_index("ix_webhook_deliveries_state", table, ["state"])
     op.create_table(
         "webhook_attempts",
         sa.Column("delivery_id", sa.Uuid(), sa.ForeignKey(f"{table}.id", **cascade), primary_key=True),

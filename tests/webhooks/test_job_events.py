@@ -71,14 +71,16 @@ def test_a_job_that_fails(
     assert got["document"]["data"]["error"]["code"] == "model_mismatch"
 
 
-def test_cancelled_while_it_runs_has_a_verdict(
+def test_cancelled_after_its_first_probe_has_a_verdict(
     hook: Hook, register: Register, deliver: Deliver, queued: Queue, admin: TestClient, engine: Engine,
     settings: Settings,
 ) -> None:  # fmt: skip
     register(hook)
-    job = queued()
-    with engine.begin() as db:
-        db.execute(text("UPDATE jobs SET cancel_requested = true"))
+    job = queued(repeats=15)
+    short = settings.model_copy(update={"slice_s": 0.05})
+    while admin.get(job["links"]["self"]).json()["progress"]["done"] == 0:
+        assert run_slice(engine, short, uuid.UUID(job["id"])) == "again"
+    assert admin.post(job["links"]["cancel"]).status_code == 202
     assert run_slice(engine, settings, uuid.UUID(job["id"])) == "ended"
     deliver()
     (got,) = hook.received

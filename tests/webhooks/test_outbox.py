@@ -284,20 +284,32 @@ def test_a_hint_is_sent_after_the_commit_and_only_then(
         assert raw.execute(text("SELECT count(*) FROM webhook_deliveries")).scalar() == 4
 
 
-def test_counts_for_metrics(
-    receiver: str, register: Register, publish: Publish, deliver: Deliver, db: Session
+def test_what_metrics_show(
+    receiver: str, register: Register, publish: Publish, deliver: Deliver, db: Session, admin: TestClient
 ) -> None:
-    none = {"delivered": 0, "exhausted": 0, "disabled": 0, "retrying": 0, "waiting": 0}
-    assert repository.counts(db) == none
-    assert repository.oldest_due_s(db) == 0
+    assert repository.waiting(db) == (0, 0)
     well, ill, gone = Hook(receiver), Hook(receiver), Hook(receiver)
     for one, answer in ((well, 200), (ill, 500), (gone, 410)):
         register(one)
         one.answers({"status": answer})
     publish(1)
-    deliver()
-    publish(2, subject=uuid.uuid4())
+    deliver(webhook_schedule_s=[0, 3600])
+    publish(2)
     db.execute(text("UPDATE webhook_deliveries SET due_at = now() - interval '90 s' WHERE attempts = 0"))
+    number, age = repository.waiting(db)
+    assert number == 3
+    assert 90 <= age < 150, "well's second one"
     db.commit()
-    assert repository.counts(db) == {**none, "delivered": 1, "disabled": 1, "retrying": 1, "waiting": 2}
-    assert 90 <= repository.oldest_due_s(db) < 150
+    deliver()
+    number, age = repository.waiting(db)
+    assert (number, age) == (2, 0), "ill's second one is not due before its first"
+    shown = admin.get("/metrics").text
+    for line in (
+        'webhook_attempts_total{result="delivered"} 2.0',
+        'webhook_attempts_total{result="failed"} 2.0',
+        'webhook_deliveries_total{state="delivered"} 2.0',
+        'webhook_deliveries_total{state="disabled"} 1.0',
+        "webhooks_due 2.0",
+        "webhooks_due_age_seconds 0.0",
+    ):
+        assert f"faultsense_{line}" in shown
