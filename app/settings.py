@@ -77,6 +77,9 @@ class Settings(BaseSettings):
         le=3650,
         description="A job's events are deleted so long after its end.",
     )
+    retention_webhooks_days: float = Field(
+        default=30.0, ge=2, le=3650, description="Events of webhooks are kept so long, with their deliveries."
+    )
     retention_audit_days: float = Field(
         default=400.0, gt=0, le=3650, description="Audit entries are kept so long."
     )

@@ -16,6 +16,7 @@ from app.kit.broker import DELIVER, LOCALIZE, RECOVER, RETAIN, hint
 from app.kit.db import get_engine
 from app.settings import get_settings
 from app.webhooks import delivery
+from app.webhooks import repository as webhooks
 from workers.celery_app import RETAIN_EVERY_S, celery_app
 
 logger = logging.getLogger(__name__)
@@ -54,6 +55,7 @@ def retain() -> None:
         get_engine(),
         [
             lambda db: service.delete_old_events(db, dt.timedelta(days=settings.retention_events_days)),
+            lambda db: webhooks.delete_old(db, dt.timedelta(days=settings.retention_webhooks_days)),
             lambda db: audit.delete_old(db, dt.timedelta(days=settings.retention_audit_days)),
             idempotency.delete_expired,
         ],

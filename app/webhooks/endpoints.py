@@ -36,7 +36,14 @@ ADMIN = [Depends(require("admin"))]
 ATTEMPTS_SHOWN = 30
 
 
-@router.post("", status_code=201, operation_id="createWebhook", dependencies=ADMIN, responses=responses(400, 413))
+@router.post(
+    "",
+    status_code=201,
+    operation_id="createWebhook",
+    dependencies=[*ADMIN, Idempotent],
+    responses=responses(400, 409, 413),
+    openapi_extra={SECRET_FIELDS: ["secret"]},
+)
 def create(wanted: WebhookIn, response: Response, db: Db) -> WebhookWithSecret:
     """Register a URL that gets signed events (Standard Webhooks). The secret is shown in this answer only."""
     hook, secret = service.create(db, wanted)

@@ -20,6 +20,7 @@ from sqlalchemy import (
 from sqlalchemy.orm import Mapped, mapped_column
 
 from app.kit.db import Base, CreatedAt, Id
+from app.kit.secrets import ENCRYPTED
 
 STATES = ("pending", "delivered", "exhausted", "disabled")
 PENDING = "state = 'pending'"
@@ -42,8 +43,8 @@ class Webhook(Base):
     enabled: Mapped[bool]
     disabled_reason: Mapped[str | None] = mapped_column(String(200))
     disabled_at: Mapped[dt.datetime | None]
-    secret: Mapped[bytes | None] = mapped_column(LargeBinary)
-    old_secret: Mapped[bytes | None] = mapped_column(LargeBinary)
+    secret: Mapped[bytes | None] = mapped_column(LargeBinary, info=ENCRYPTED)
+    old_secret: Mapped[bytes | None] = mapped_column(LargeBinary, info=ENCRYPTED)
     old_secret_until: Mapped[dt.datetime | None]
     created_at: Mapped[CreatedAt]
 
@@ -52,6 +53,7 @@ class WebhookEvent(Base):
     """What happened, once for all endpoints; every try sends these bytes under this id."""
 
     __tablename__ = "webhook_events"
+    __table_args__ = (Index("ix_webhook_events_created_at", "created_at"),)
 
     id: Mapped[str] = mapped_column(String(40), primary_key=True)
     type: Mapped[str] = mapped_column(String(40))

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import any_, func, literal, select, text, update
+from sqlalchemy import any_, delete, exists, func, literal, select, text, update
 from sqlalchemy.orm import Session
 
 from app.kit import counters, paging
@@ -147,6 +147,24 @@ def forget_old_secrets(db: Session) -> None:
         update(Webhook).where(Webhook.old_secret_until < func.now()).values(old_secret=None, old_secret_until=None)
     )
     db.execute(statement)
+
+
+def delete_old(db: Session, age: dt.timedelta, limit: int = 500) -> int:
+    """Delete a batch of events that are so old and on their way to nobody, with their logs.
+
+    An endpoint of a job's request goes with the last of its events.
+    """
+    pending = exists().where(WebhookDelivery.event_id == WebhookEvent.id, WebhookDelivery.state == "pending")
+    old = select(WebhookEvent.id).where(WebhookEvent.created_at < func.now() - age, ~pending).limit(limit)
+    events = db.execute(delete(WebhookEvent).where(WebhookEvent.id.in_(old)).returning(WebhookEvent.id)).all()
+    kept = exists().where(WebhookDelivery.webhook_id == Webhook.id)
+    unused = (
+        select(Webhook.id)
+        .where(Webhook.job_id.is_not(None), Webhook.created_at < func.now() - age, ~kept)
+        .limit(limit)
+    )
+    hooks = db.execute(delete(Webhook).where(Webhook.id.in_(unused)).returning(Webhook.id)).all()
+    return len(events) + len(hooks)
 
 
 def waiting(db: Session) -> tuple[int, float]:

@@ -42,6 +42,7 @@ def upgrade() -> None:
         sa.Column("body", sa.Text(), nullable=False),
         _moment("created_at", now=True),
     )
+    op.create_index("ix_webhook_events_created_at", "webhook_events", ["created_at"])
     _create_deliveries()
 
 

@@ -307,3 +307,21 @@ def test_settings_that_cannot_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
             changed.setenv(f"FAULTSENSE_WEBHOOK_{name}", value)
             with pytest.raises(ValueError, match=f"webhook_{name.lower()}"):
                 Settings()
+
+
+def test_an_idempotent_repeat_makes_nothing_and_shows_no_secret(admin: TestClient, engine: Engine) -> None:
+    key = {"Idempotency-Key": "once"}
+    first = admin.post("/webhooks", json={"url": URL}, headers=key)
+    again = admin.post("/webhooks", json={"url": URL}, headers=key)
+    assert first.json()["secret"].startswith("whsec_")
+    assert again.json() == {**first.json(), "secret": None}
+    assert len(admin.get("/webhooks").json()["items"]) == 1
+    rotate = f"{first.json()['links']['self']}/rotate-secret"
+    assert admin.post(rotate, headers={"Idempotency-Key": "twice"}).json()["secret"].startswith("whsec_")
+    given = new_secret()
+    admin.post(rotate, json={"secret": given}, headers={"Idempotency-Key": "thrice"})
+    with engine.connect() as db:
+        records = db.execute(text("SELECT convert_from(body, 'UTF8') FROM idempotency_records")).scalars().all()
+        audited = str(db.execute(text("SELECT * FROM audit_entries")).all())
+    assert len(records) == 3
+    assert "whsec_" not in "".join(records) + audited

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import signal
 import socket
 import subprocess
@@ -12,10 +13,12 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+from pydantic import SecretStr
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
-from app.kit import broker
+from app.kit import broker, secrets
+from app.kit.db import Base
 from app.settings import Settings
 from app.webhooks import delivery, outbox, repository, service
 from tests.webhooks.conftest import ROOT, SUBJECT, Hook
@@ -313,3 +316,48 @@ def test_what_metrics_show(
         "webhooks_due_age_seconds 0.0",
     ):
         assert f"faultsense_{line}" in shown
+
+
+def test_what_is_old_is_deleted_unless_it_is_pending(
+    receiver: str, register: Register, publish: Publish, deliver: Deliver, db: Session, log: Log
+) -> None:
+    well, ill = Hook(receiver), Hook(receiver)
+    made = register(well, events=["job.completed"]), register(ill, events=["job.failed"])
+    ill.answers({"status": 500})
+    done, stuck = uuid.uuid4(), uuid.uuid4()
+    for job_id in (done, stuck):
+        service.create_for_job(db, uuid.uuid4(), job_id, well.url, None)
+    db.commit()
+    publish(1, subject=done)
+    publish(2, type_="job.failed", subject=uuid.uuid4())
+    deliver()
+    month = dt.timedelta(days=30)
+    assert repository.delete_old(db, month) == 0
+    for table in ("webhook_events", "webhooks"):
+        db.execute(text(f"UPDATE {table} SET created_at = now() - interval '31 days'"))
+    db.commit()
+    publish(3, subject=stuck)
+    assert repository.delete_old(db, month) == 2, "one event, and the webhook of the job that it was of"
+    assert repository.delete_old(db, month) == 0
+    db.commit()
+    assert [len(log(document)) for document in made] == [1, 1]
+    left = db.execute(text("SELECT job_id FROM webhooks WHERE job_id IS NOT NULL")).scalars().all()
+    assert left == [stuck]
+
+
+def test_a_new_encryption_key_takes_the_secrets_along(
+    hook: Hook, register: Register, publish: Publish, deliver: Deliver, admin: TestClient, db: Session,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    made = register(hook)
+    rotated = admin.post(f"{made['links']['self']}/rotate-secret").json()
+    hook.knows(made["secret"], rotated["secret"])
+    settings = service.get_settings()
+    new = SecretStr(secrets.generate_key())
+    monkeypatch.setattr(settings, "secret_keys", [new, *settings.secret_keys])
+    assert secrets.reencrypt(db, Base.metadata) == 2
+    db.commit()
+    monkeypatch.setattr(settings, "secret_keys", [new])
+    publish(1)
+    deliver()
+    assert hook.received[0]["verified"] == [True, True]
