@@ -18,6 +18,7 @@ from app.probing_stops import endpoints as probing_stops
 from app.replicas import endpoints as replicas
 from app.settings import Settings, get_settings
 from app.topology import endpoints as topology
+from app.webhooks import endpoints as webhooks
 
 DESCRIPTION = """
 Finds which GPU, or which path between GPUs, makes a Mixture-of-Experts serving replica slow: it probes the
@@ -26,6 +27,7 @@ replica's own vLLM endpoints and times the answers.
 1. `POST /replicas` registers a replica: its probe endpoints and the manifest of its probe model.
 2. `POST /replicas/{id}/localize` starts a job; poll the `Location` it answers with.
 3. `GET /jobs/{id}` has the verdict, with its evidence and what stays open.
+4. `POST /webhooks` registers a URL that is told when a job ends, in signed events.
 
 Send an API key (`faultsense keys create`) as a bearer token. Errors are RFC 9457 problem details.
 """
@@ -57,6 +59,6 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.add_middleware(BodyLimit, max_bytes=limits.max_body_bytes)
     app.add_middleware(Observed)
     app.add_middleware(RequestId)
-    for feature in (replicas, topology, jobs, probing_stops, keys, audit, health, metrics):
+    for feature in (replicas, topology, jobs, probing_stops, webhooks, keys, audit, health, metrics):
         app.include_router(feature.router)
     return app

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from functools import lru_cache
 from ipaddress import ip_network
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 LOOPBACK_NETWORKS = ["127.0.0.0/8", "::1/128"]
+HOUR_S = 3600.0
+DAY_S = 24 * HOUR_S
 PRIVATE_NETWORKS = [*LOOPBACK_NETWORKS, "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"]
 
 
@@ -28,11 +30,35 @@ class Settings(BaseSettings):
     )
     secret_keys: list[SecretStr] = Field(
         default_factory=list,
-        description="Fernet keys that encrypt recoverable secrets (replica tokens); the first one encrypts,"
-        " all decrypt. `faultsense keys secret` makes one.",
+        description="Fernet keys that encrypt recoverable secrets (replica tokens, webhook secrets); the first one"
+        " encrypts, all decrypt. `faultsense keys secret` makes one.",
     )
     replica_networks: list[str] = Field(
         default=PRIVATE_NETWORKS, description="Networks in CIDR notation that replicas may be in."
+    )
+    webhook_networks: list[str] = Field(
+        default_factory=list,
+        description="Private networks in CIDR notation that webhooks may go to, there also without TLS; public"
+        " addresses need no entry.",
+    )
+    webhook_timeout_s: float = Field(
+        default=10.0, gt=0, le=30, description="Longest wait for a receiver's answer."
+    )
+    webhook_schedule_s: list[Annotated[float, Field(ge=0, le=7 * DAY_S)]] = Field(
+        default=[0, 5, 300, 1800, 2 * HOUR_S, 5 * HOUR_S, 10 * HOUR_S, 14 * HOUR_S, 20 * HOUR_S, 24 * HOUR_S],
+        min_length=1,
+        max_length=30,
+        description="Wait before each try of a delivery, seconds; then it is exhausted.",
+    )
+    webhook_tick_s: float = Field(
+        default=5.0, gt=0, le=300, description="How often the tick looks for due deliveries."
+    )
+    webhook_in_flight: int = Field(default=32, ge=1, le=1000, description="Deliveries on their way at a time.")
+    webhook_rotation_s: float = Field(
+        default=DAY_S,
+        ge=0,
+        le=30 * DAY_S,
+        description="A replaced webhook secret signs beside its successor for so long.",
     )
     max_body_bytes: int = Field(default=4 << 20, ge=1024, description="Largest request body.")
     probe_timeout_s: float = Field(default=30.0, gt=0, le=600, description="Deadline of one probe's requests.")
@@ -51,6 +77,9 @@ class Settings(BaseSettings):
         le=3650,
         description="A job's events are deleted so long after its end.",
     )
+    retention_webhooks_days: float = Field(
+        default=30.0, ge=2, le=3650, description="Events of webhooks are kept so long, with their deliveries."
+    )
     retention_audit_days: float = Field(
         default=400.0, gt=0, le=3650, description="Audit entries are kept so long."
     )
@@ -63,7 +92,7 @@ class Settings(BaseSettings):
     )
     log_level: str = Field(default="INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$", description="Log level.")
 
-    @field_validator("replica_networks")
+    @field_validator("replica_networks", "webhook_networks")
     @classmethod
     def _readable_networks(cls, value: list[str]) -> list[str]:
         for text in value:

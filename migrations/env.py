@@ -8,7 +8,8 @@ from sqlalchemy import create_engine
 import app.jobs.models
 import app.kit.auth
 import app.replicas.models
-import app.topology.models  # noqa: F401
+import app.topology.models
+import app.webhooks.models  # noqa: F401
 from app.kit.db import Base
 
 

@@ -60,6 +60,7 @@ def settings(services: EmbeddedServices, database_url: str, monkeypatch: pytest.
         "DATABASE_URL": database_url,
         "REDIS_URL": services.redis_url,
         "REPLICA_NETWORKS": '["127.0.0.0/8", "::1/128"]',
+        "WEBHOOK_NETWORKS": '["127.0.0.0/8", "::1/128"]',
         "SECRET_KEYS": f'["{generate_key()}"]',
         "PROBE_TIMEOUT_S": "5",
         "AUTH_FAILURES_PER_MINUTE": "10000",  # all tests come from one address

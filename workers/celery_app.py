@@ -10,7 +10,7 @@ from celery import Celery
 from celery.signals import after_task_publish, beat_init, setup_logging
 
 from app.kit import logs
-from app.kit.broker import LOCALIZE, QUEUE, RECOVER, RETAIN, TICK_FILE
+from app.kit.broker import DELIVER, QUEUE, RECOVER, RETAIN, ROUTES, TICK_FILE
 from app.settings import get_settings
 
 HARD_LIMIT_S = 120
@@ -45,7 +45,7 @@ def make_celery() -> Celery:
         task_serializer="json",
         accept_content=["json"],
         task_default_queue=QUEUE,
-        task_routes={name: {"queue": QUEUE} for name in (LOCALIZE, RECOVER, RETAIN)},
+        task_routes=ROUTES,
         task_time_limit=HARD_LIMIT_S,
         worker_prefetch_multiplier=1,
         worker_soft_shutdown_timeout=HARD_LIMIT_S / 12,
@@ -70,6 +70,11 @@ def make_celery() -> Celery:
                 "options": {"expires": max(1.0, settings.sweep_s)},
             },
             "retain": {"task": RETAIN, "schedule": RETAIN_EVERY_S, "options": {"expires": RETAIN_EVERY_S}},
+            "deliver": {
+                "task": DELIVER,
+                "schedule": settings.webhook_tick_s,
+                "options": {"expires": max(1.0, settings.webhook_tick_s)},
+            },
         },
         timezone="UTC",
     )

@@ -12,9 +12,11 @@ from sqlalchemy.orm import Session
 from app.jobs import service
 from app.jobs.runner import run_slice
 from app.kit import audit, counters, idempotency, retention
-from app.kit.broker import LOCALIZE, RECOVER, RETAIN, hint
+from app.kit.broker import DELIVER, LOCALIZE, RECOVER, RETAIN, hint
 from app.kit.db import get_engine
 from app.settings import get_settings
+from app.webhooks import delivery
+from app.webhooks import repository as webhooks
 from workers.celery_app import RETAIN_EVERY_S, celery_app
 
 logger = logging.getLogger(__name__)
@@ -53,8 +55,16 @@ def retain() -> None:
         get_engine(),
         [
             lambda db: service.delete_old_events(db, dt.timedelta(days=settings.retention_events_days)),
+            lambda db: webhooks.delete_old(db, dt.timedelta(days=settings.retention_webhooks_days)),
             lambda db: audit.delete_old(db, dt.timedelta(days=settings.retention_audit_days)),
             idempotency.delete_expired,
         ],
         seconds=RETAIN_EVERY_S / 3,
     )
+
+
+@celery_app.task(name=DELIVER)
+def deliver() -> None:
+    """Send one batch of webhooks; more of them take their turn behind the jobs."""
+    if delivery.deliver(get_engine(), get_settings()):
+        hint(DELIVER)

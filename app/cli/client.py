@@ -36,6 +36,10 @@ def localize(
     repeats: Annotated[int | None, typer.Option(help="Measurements a probe.")] = None,
     decode_tokens: Annotated[int | None, typer.Option(help="Decoded tokens a destination.")] = None,
     deadline_s: Annotated[float | None, typer.Option(help="Give the best answer by then.")] = None,
+    webhook_url: Annotated[str | None, typer.Option(help="Told when the job ends.")] = None,
+    webhook_secret: Annotated[
+        str | None, typer.Option(envvar="FAULTSENSE_WEBHOOK_SECRET", help="whsec_...; signs for --webhook-url.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan; probe nothing.")] = False,
     detach: Annotated[bool, typer.Option("--detach", help="Print the job and return.")] = False,
     as_json: AsJson = False,
@@ -49,6 +53,8 @@ def localize(
         "decode_tokens": decode_tokens,
         "deadline_s": deadline_s,
         "dry_run": dry_run,
+        "webhook_url": webhook_url,
+        "webhook_secret": webhook_secret if webhook_url else None,
     }
     request = {name: value for name, value in wanted.items() if value is not None}
     with connect(url, key) as client:

@@ -80,13 +80,22 @@ def serve(
 
 def worker(
     concurrency: Annotated[int, typer.Option(min=1, max=64, help="Jobs at a time, one process each.")] = 2,
+    only: Annotated[
+        str | None, typer.Option(help="`jobs` or `webhooks`: leave the other to other workers; default: both.")
+    ] = None,
 ) -> None:
-    """Run a worker: it takes jobs up and probes."""
+    """Run a worker: it takes jobs up and probes, and delivers webhooks."""
+    from app.kit.broker import QUEUE, WEBHOOK_QUEUE
+
+    queues = {None: f"{QUEUE},{WEBHOOK_QUEUE}", "jobs": QUEUE, "webhooks": WEBHOOK_QUEUE}
+    if only not in queues:
+        raise Refused("--only must be jobs or webhooks")
     # SIGTERM then asks for a soft shutdown: jobs in work are given back at once.
     os.environ.setdefault("REMAP_SIGTERM", "SIGQUIT")
     _celery(
         "worker",
         f"--concurrency={concurrency}",
+        f"--queues={queues[only]}",
         "--without-mingle",
         "--without-gossip",
         "--without-heartbeat",
@@ -96,7 +105,7 @@ def worker(
 
 
 def tick() -> None:
-    """Run the tick: it finds lost jobs. One is enough; more do no harm."""
+    """Run the tick: it finds lost jobs and due webhooks. One is enough; more do no harm."""
     _celery("beat", "--scheduler=celery.beat:Scheduler", "--pidfile=")
 
 

@@ -126,6 +126,7 @@ class Stack:
         """The caller's environment, with our servers; what the caller set beyond those is kept."""
         chosen = {
             "replica_networks": json.dumps(LOOPBACK_NETWORKS),
+            "webhook_networks": json.dumps(LOOPBACK_NETWORKS),
             "log_level": "WARNING",
             "log_format": "text",
             "secret_keys": json.dumps([self._secret_key()]),

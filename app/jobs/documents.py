@@ -1,4 +1,4 @@
-"""Jobs and probes as the API shows them."""
+"""Jobs and probes as the API shows them; webhooks carry the same job."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ def job(row: Job, verdict: dict[str, Any] | None) -> JobOut:
     links |= {name: f"/jobs/{row.id}/{name}" for name in ("probes", "log", "events")}
     if row.state in LIVE:
         links["cancel"] = f"/jobs/{row.id}/cancel"
+    if "webhook_id" in row.request:
+        links["webhook"] = f"/webhooks/{row.request['webhook_id']}"
     return JobOut(
         id=row.id,
         replica_id=row.replica_id,

@@ -71,6 +71,12 @@ def get(db: Session, job_id: uuid.UUID) -> Job | None:
     return db.get(Job, job_id)
 
 
+def ended(db: Session, job_ids: Sequence[uuid.UUID]) -> Sequence[Job]:
+    """Jobs as this transaction has just ended them."""
+    query = select(Job).where(Job.id.in_(job_ids)).order_by(Job.created_at)
+    return db.scalars(query, execution_options={"populate_existing": True}).all()
+
+
 def live_of(db: Session, replica_id: uuid.UUID) -> Job | None:
     """The queued or running job of a replica."""
     return db.scalar(select(Job).where(Job.replica_id == replica_id, _LIVE))

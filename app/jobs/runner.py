@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Engine, select
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session as DbSession
 
-from app.jobs import accounts, repository
+from app.jobs import accounts, outcomes, repository
 from app.jobs.models import Job, JobVerdict
 from app.kit import logs
 from app.kit.secrets import SecretsError
@@ -216,13 +216,14 @@ class _Slice:
         return self._finish("failed", {"code": code, "detail": detail})
 
     def _finish(self, state: str, error: dict[str, str] | None, *, outcome: str | None = None) -> SliceEnd:
-        """The last state, the verdict and what is counted of the job: one transaction."""
+        """The last state, the verdict, what is counted of the job and whom it tells: one transaction."""
 
         def write() -> bool:
             if not repository.finish(self._db, self._job.id, self._job.attempt, state, error):
                 return False
             accounts.count_end(self._db, state, outcome)
             accounts.count_probes(self._db, self._job.id, self._replica.document["limits"]["probes_per_second"])
+            outcomes.announce(self._db, [self._job.id])
             return True
 
         self._fenced(write)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from app.webhooks.schemas import WebhookSecret, WebhookUrl
 
 State = Literal["queued", "running", "succeeded", "failed", "cancelled", "expired"]
 Outcome = Literal["localized", "healthy", "uniform_slowdown", "inconclusive"]
@@ -42,6 +44,17 @@ class LocalizeRequest(BaseModel):
         default=900.0, gt=0, le=86_400, allow_inf_nan=False, description="From now, seconds."
     )
     dry_run: bool = Field(default=False, description="Answer with the plan; probe nothing.")
+    webhook_url: WebhookUrl | None = Field(default=None, description="Told when this job ends; see /webhooks.")
+    webhook_secret: WebhookSecret | None = Field(
+        default=None,
+        description="Signs what `webhook_url` gets; without it, nothing does. Write-only.",
+    )
+
+    @model_validator(mode="after")
+    def _secret_of_something(self) -> Self:
+        if self.webhook_secret is not None and self.webhook_url is None:
+            raise ValueError("webhook_secret: there is no webhook_url that it could sign for")
+        return self
 
 
 class Progress(BaseModel):

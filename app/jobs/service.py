@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from app.jobs import accounts, repository
+from app.jobs import accounts, outcomes, repository
 from app.jobs.models import Job
 from app.jobs.schemas import Detectable, LocalizeRequest, PlanOut
 from app.kit.problems import Problem, invalid, not_found
@@ -22,6 +22,7 @@ from app.probing_stops import service as probing_stops
 from app.replicas import service as replicas
 from app.replicas.models import Replica
 from app.topology import service as topologies
+from app.webhooks import service as webhooks
 
 # A running job whose deadline is so long past, and that nobody holds, is not coming back.
 LOST_GRACE_S = 300.0
@@ -75,6 +76,8 @@ def settle(db: Session, replica: Replica, request: LocalizeRequest) -> SessionSe
     Problem
         422 naming the field, when the replica cannot be probed so.
     """
+    if request.webhook_url is not None:
+        webhooks.check_url("body.webhook_url", request.webhook_url)
     _check_senders(replica)
     k = default_probe_size(replica.gpus) if request.k is None else request.k
     k = 2 if request.strategy == "pairwise" and request.k is None else k
@@ -128,13 +131,18 @@ def create(db: Session, replica: Replica, request: LocalizeRequest, settings: Se
     Raises
     ------
     Problem
-        409 with the Location of the job that the replica is busy with, or because probing is stopped.
+        409 with the Location of the job that the replica is busy with, or because probing is stopped; 422 when a
+        webhook's secret cannot be kept.
     """
     probing_stops.refuse_if_stopped(db, replica.id)
+    wanted = request.model_dump(mode="json", exclude={"webhook_secret"})
+    webhook_id = uuid.uuid4()
+    if request.webhook_url is not None:
+        wanted["webhook_id"] = str(webhook_id)
     values: dict[str, Any] = {
         "replica_id": replica.id,
         "state": "queued",
-        "request": request.model_dump(mode="json"),
+        "request": wanted,
         "settings": settings.to_dict(),
         "topology_version": settings.topology_version,
         "planned": planned_at_first(settings),
@@ -143,6 +151,8 @@ def create(db: Session, replica: Replica, request: LocalizeRequest, settings: Se
     if job is None:
         refuse_if_busy(db, replica)
         raise Problem(409, "busy", "the replica was busy a moment ago; try again", headers={"Retry-After": "1"})
+    if request.webhook_url is not None:
+        webhooks.create_for_job(db, webhook_id, job.id, request.webhook_url, request.webhook_secret)
     return job
 
 
@@ -180,6 +190,7 @@ def cancel(db: Session, job: Job) -> None:
     """
     if repository.cancel_queued(db, job.id):
         accounts.count_end(db, "cancelled", None)
+        outcomes.announce(db, [job.id])
         return
     if repository.request_cancel(db, job.id):
         return
@@ -196,6 +207,7 @@ def sweep(db: Session, requeue_after_s: float) -> list[uuid.UUID]:
     ):
         if ended:
             accounts.count_end(db, state, None, len(ended))
+            outcomes.announce(db, ended)
     return repository.due_again(db, requeue_after_s)
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from celery import Celery
 from kombu.exceptions import OperationalError
+from sqlalchemy import event
+from sqlalchemy.orm import Session
 
 from app.settings import get_settings
 
@@ -18,9 +20,14 @@ logger = logging.getLogger(__name__)
 LOCALIZE = "faultsense.localize"
 RECOVER = "faultsense.recover"
 RETAIN = "faultsense.retain"
+DELIVER = "faultsense.deliver"
 QUEUE = "faultsense"
+# Deliveries have a queue of their own: however many there are, every second message a worker takes is a job's.
+WEBHOOK_QUEUE = "faultsense-webhooks"
+ROUTES = {**{name: {"queue": QUEUE} for name in (LOCALIZE, RECOVER, RETAIN)}, DELIVER: {"queue": WEBHOOK_QUEUE}}
 # Touched by the tick whenever it sends.
 TICK_FILE = Path(tempfile.gettempdir()) / "faultsense-tick"
+_WANTED = "hints_after_commit"
 
 
 @lru_cache(maxsize=4)
@@ -28,6 +35,7 @@ def _producer(url: str) -> Celery:
     app = Celery("faultsense-producer", broker=url)
     app.conf.update(
         task_default_queue=QUEUE,
+        task_routes=ROUTES,
         task_ignore_result=True,
         broker_connection_timeout=2,
         broker_transport_options={"socket_timeout": 2, "socket_connect_timeout": 2},
@@ -62,3 +70,19 @@ def hint(task: str, *args: str) -> bool:
         logger.warning("the broker cannot be reached (%s); the recovery sweep will send it", type(error).__name__)
         return False
     return True
+
+
+def hint_after_commit(db: Session, task: str) -> None:
+    """Send a task once this transaction is there for a worker to see; a rollback forgets it."""
+    db.info.setdefault(_WANTED, set()).add(task)
+
+
+@event.listens_for(Session, "after_commit")
+def _send_wanted(db: Session) -> None:
+    for task in db.info.pop(_WANTED, ()):
+        hint(task)
+
+
+@event.listens_for(Session, "after_rollback")
+def _forget_wanted(db: Session) -> None:
+    db.info.pop(_WANTED, None)

@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 from app.jobs.accounts import PROBE_SECONDS
 from app.kit import counters
 from app.kit.db import get_engine
+from app.webhooks import repository as webhooks
 
 PREFIX = "faultsense_"
 COUNTERS = {
@@ -109,6 +110,7 @@ def _latencies(counts: list[counters.Count]) -> HistogramMetricFamily:
 def _gauges(db: Session) -> Samples:
     live = {row.state: row for row in db.execute(_LIVE)}
     stops = {row.fleet: row.number for row in db.execute(_STOPS)}
+    number, age_s = webhooks.waiting(db)
     queued, running = live.get("queued"), live.get("running")
     return {
         "jobs_live": [([state], live[state].number if state in live else 0) for state in ("queued", "running")],
@@ -116,6 +118,6 @@ def _gauges(db: Session) -> Samples:
         "expired_leases": [([], running.expired if running else 0)],
         "replicas": [([], db.execute(_REPLICAS).scalar_one())],
         "probing_stops": [([scope], stops.get(scope == "fleet", 0)) for scope in ("fleet", "replica")],
-        "webhooks_due": [([], 0)],
-        "webhooks_due_age_seconds": [([], 0)],
+        "webhooks_due": [([], number)],
+        "webhooks_due_age_seconds": [([], age_s)],
     }

@@ -6,10 +6,11 @@ import asyncio
 import ssl
 from contextlib import suppress
 from functools import lru_cache
+from typing import Any
 
 import httpx
 
-from app.outbound.guard import Guard, GuardError, parse_url
+from app.outbound.guard import Guard, GuardError, Target, parse_url
 
 MAX_RESPONSE_BYTES = 1 << 20
 MAX_RESPONSE_S = 20.0
@@ -24,25 +25,37 @@ class _GuardedTransport(httpx.AsyncBaseTransport):
 
     def __init__(self, guard: Guard, verify: ssl.SSLContext) -> None:
         self._guard = guard
-        # A replica may have hundreds of URLs; waiting for a pool's slot would look like a silent server.
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=20)
-        self._inner = httpx.AsyncHTTPTransport(verify=verify, trust_env=False, retries=0, limits=limits)
+        self._verify = verify
+        # A pool a host, since a pool sees addresses only: a connection whose certificate was checked for one
+        # name must not carry the requests of another name at the same address.
+        self._pools: dict[str, httpx.AsyncHTTPTransport] = {}
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         url = request.url
         target = parse_url(str(url.copy_with(query=None)))
         *others, last = await self._guard.resolve(target)
-        request.headers["Host"] = target.authority
+        pool = self._pool(target)
+        request.headers["Host"] = target.host_header
         request.extensions = {**request.extensions, "sni_hostname": target.host}
         for address in others:
             request.url = url.copy_with(host=address)
             with suppress(httpx.ConnectError, httpx.ConnectTimeout):
-                return await self._inner.handle_async_request(request)
+                return await pool.handle_async_request(request)
         request.url = url.copy_with(host=last)
-        return await self._inner.handle_async_request(request)
+        return await pool.handle_async_request(request)
+
+    def _pool(self, target: Target) -> httpx.AsyncHTTPTransport:
+        if target.host not in self._pools:
+            # A replica may have hundreds of URLs; waiting for a pool's slot would look like a silent server.
+            limits = httpx.Limits(max_connections=None, max_keepalive_connections=20)
+            self._pools[target.host] = httpx.AsyncHTTPTransport(
+                verify=self._verify, trust_env=False, retries=0, limits=limits
+            )
+        return self._pools[target.host]
 
     async def aclose(self) -> None:
-        await self._inner.aclose()
+        for pool in self._pools.values():
+            await pool.aclose()
 
 
 @lru_cache(maxsize=16)
@@ -63,15 +76,20 @@ def tls_context(ca_pem: str | None) -> ssl.SSLContext:
         raise GuardError("ca_pem holds no readable PEM certificate") from None
 
 
-def tls_failure(error: BaseException) -> str | None:
+def tls_reason(error: BaseException) -> str | None:
     """What TLS has against a server, when that is behind an error; None when it is not."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, ssl.SSLError):
         cause = cause.__cause__ or cause.__context__
     if cause is None:
         return None
-    reason = getattr(cause, "verify_message", None) or cause.reason or "handshake failed"
-    return f"TLS: {reason}; check the URL's scheme and host, and ca_pem"
+    return f"TLS: {getattr(cause, 'verify_message', None) or cause.reason or 'handshake failed'}"
+
+
+def tls_failure(error: BaseException) -> str | None:
+    """`tls_reason` of a replica's server, with what to look at."""
+    reason = tls_reason(error)
+    return None if reason is None else f"{reason}; check the URL's scheme and host, and ca_pem"
 
 
 def guarded_client(
@@ -118,14 +136,28 @@ async def get_capped(client: httpx.AsyncClient, url: str) -> tuple[int, bytes]:
     httpx.HTTPError
         When the server cannot be reached, or has not sent all of its answer in 20 s.
     """
-    return await _capped(client, client.build_request("GET", url))
+    return await _capped(client, make_request(client, "GET", url))
 
 
 async def post_capped(
     client: httpx.AsyncClient, url: str, document: object, headers: dict[str, str] | None = None
 ) -> tuple[int, bytes]:
     """POST a JSON document; see `get_capped`."""
-    return await _capped(client, client.build_request("POST", url, json=document, headers=headers))
+    return await _capped(client, make_request(client, "POST", url, json=document, headers=headers))
+
+
+def make_request(client: httpx.AsyncClient, method: str, url: str, **content: Any) -> httpx.Request:
+    """Build a request.
+
+    Raises
+    ------
+    GuardError
+        When the URL cannot be called: its host is not a valid internationalised name, or a malformed address.
+    """
+    try:
+        return client.build_request(method, url, **content)
+    except (httpx.InvalidURL, UnicodeError):
+        raise GuardError("the URL cannot be called: its host is malformed") from None
 
 
 async def _capped(client: httpx.AsyncClient, request: httpx.Request) -> tuple[int, bytes]:

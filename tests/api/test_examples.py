@@ -69,6 +69,9 @@ def test_all_of_them(
     assert client.patch(replica["self"], json=examples["updateReplica"]).status_code == 200
     assert client.put(replica["probing"], json=examples["setReplicaProbing"]).json()["stopped"] is True
     assert client.put("/probing", json=examples["setProbing"]).json()["stopped"] is True
+    hook = client.post("/webhooks", json=examples["createWebhook"]).json()["links"]["self"]
+    assert client.patch(hook, json=examples["changeWebhook"]).status_code == 200
+    assert client.post(f"{hook}/rotate-secret", json=examples["rotateWebhookSecret"]).status_code == 200
     made = client.post("/keys", json=examples["createKey"])
     assert made.status_code == 201
     assert client.post(f"/keys/{made.json()['id']}/rotate", json=examples["rotateKey"]).status_code == 201

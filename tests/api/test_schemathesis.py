@@ -53,15 +53,28 @@ def small() -> Iterator[EmulatedReplica]:
 
 @pytest.fixture
 def stored(
-    localize: Callable[..., dict[str, Any]], client: TestClient, small: EmulatedReplica, db: Session
+    localize: Callable[..., dict[str, Any]],
+    client: TestClient,
+    keys: dict[str, str],
+    small: EmulatedReplica,
+    db: Session,
 ) -> dict[str, uuid.UUID]:
-    """Ids that exist: a replica with a topology, a job on it that ended with a verdict, and a key nobody uses."""
+    """Ids that exist: a replica with a topology, its ended job, a key that nobody uses, a webhook's delivery."""
     job = localize(small, QUICK)
     assert job["verdict"]["suspects"], job
     assert client.put(f"/replicas/{job['replica_id']}/topology", json=TOPOLOGY).status_code == 200
     spare, _ = create_key(db, "spare", "read")
     db.commit()
-    return {"replica_id": uuid.UUID(job["replica_id"]), "job_id": uuid.UUID(job["id"]), "key_id": spare.id}
+    admin = {"Authorization": f"Bearer {keys['admin']}"}
+    hook = client.post("/webhooks", json={"url": "https://hooks.test/"}, headers=admin).json()
+    sent = client.post(hook["links"]["test"]).json()
+    return {
+        "replica_id": uuid.UUID(job["replica_id"]),
+        "job_id": uuid.UUID(job["id"]),
+        "key_id": spare.id,
+        "webhook_id": uuid.UUID(hook["id"]),
+        "delivery_id": uuid.UUID(sent["id"]),
+    }
 
 
 # One database an operation, not one an example: what earlier examples left behind is part of the test.
@@ -105,6 +118,9 @@ def _make_consistent(case: schemathesis.Case, replica: EmulatedReplica) -> None:
         known = replica_document(replica, name=f"generated-{digest}")
         case.body = {**case.body, **{name: known[name] for name in known if name != "limits"}}
         case.body.pop("ca_pem", None)
+    elif "webhooks" in case.operation.path:
+        known = {"url": "https://hooks.test/", "secret": None}
+        case.body = {**case.body, **{name: known[name] for name in known if name in case.body}}
     elif case.operation.label.endswith("/topology"):
         places = case.body["gpus"]
         case.body = {
