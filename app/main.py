@@ -11,7 +11,7 @@ from app.health import endpoints as health
 from app.jobs import endpoints as jobs
 from app.keys import endpoints as keys
 from app.kit import problems, transaction
-from app.kit.middleware import BodyLimit, RequestId
+from app.kit.middleware import BodyLimit, RequestId, Unexpected
 from app.metrics import endpoints as metrics
 from app.metrics.requests import Observed
 from app.probing_stops import endpoints as probing_stops
@@ -56,9 +56,11 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     )
     problems.install(app)
     transaction.install(app)
+    app.add_middleware(Unexpected)  # innermost: a bug's answer has an id and is counted, too
     app.add_middleware(BodyLimit, max_bytes=limits.max_body_bytes)
     app.add_middleware(Observed)
     app.add_middleware(RequestId)
     for feature in (replicas, topology, jobs, probing_stops, webhooks, keys, audit, health, metrics):
         app.include_router(feature.router)
+    app.include_router(jobs.urgent)
     return app

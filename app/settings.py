@@ -13,7 +13,9 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 LOOPBACK_NETWORKS = ["127.0.0.0/8", "::1/128"]
 HOUR_S = 3600.0
 DAY_S = 24 * HOUR_S
-PRIVATE_NETWORKS = [*LOOPBACK_NETWORKS, "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"]
+# Longest wait for one probe's tokens.
+MAX_PACE_S = 30.0
+PRIVATE_NETWORKS = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"]
 
 
 class Settings(BaseSettings):
@@ -91,6 +93,18 @@ class Settings(BaseSettings):
         default="json", pattern="^(json|text)$", description="One JSON object a line, or text."
     )
     log_level: str = Field(default="INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$", description="Log level.")
+
+    @property
+    def hard_limit_s(self) -> float:
+        """When a slice that does not end is killed: after its time, one probe's pace, its hang and the check
+        whether the engine still answers, it would have ended by itself.
+        """
+        return max(120.0, self.slice_s + MAX_PACE_S + 2 * self.probe_timeout_s + 30.0)
+
+    @property
+    def visibility_timeout_s(self) -> float:
+        """When Redis gives a message that nobody acknowledged to another worker; longer than any task runs."""
+        return max(300.0, 2 * self.hard_limit_s)
 
     @field_validator("replica_networks", "webhook_networks")
     @classmethod

@@ -32,9 +32,10 @@ class AuditOut(BaseModel):
     action: str = Field(description="Operation id, for example `localize`.")
     target: str = Field(description="Path of the call.")
     status: int = Field(description="What it was answered; 400 and above changed nothing.")
+    made: str | None = Field(description="Path of what it made.")
     request_id: str | None
     address: str | None = Field(description="Where it came from.")
-    fields: list[str] = Field(description="Names of the fields of its body; never their values.")
+    fields: list[str] = Field(description="Names of its body's fields, never values; none if refused.")
 
 
 @router.get("", operation_id="listAudit", dependencies=[Depends(require("admin"))], responses=responses())

@@ -73,15 +73,17 @@ def rotate(
 ) -> None:
     """Make a successor with the same name and scope. It is shown once."""
     from app.kit.auth import ApiKey, rotate_key
+    from app.kit.problems import Problem
 
     wanted = _key_id(key_id)
     with _session("keys.rotate", wanted) as db:
         old = db.get(ApiKey, wanted, with_for_update=True)
-        if old is None or old.revoked_at is not None:
-            raise Refused(
-                f"there is no key {wanted}" if old is None else f"key {wanted} is revoked; make a new one"
-            )
-        key, text = rotate_key(db, old, dt.timedelta(hours=grace_hours))
+        if old is None:
+            raise Refused(f"there is no key {wanted}")
+        try:
+            key, text = rotate_key(db, old, dt.timedelta(hours=grace_hours))
+        except Problem as problem:
+            raise Refused(problem.detail) from None
         db.commit()
     _show_new(key, text, as_json=as_json)
 

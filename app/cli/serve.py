@@ -75,6 +75,7 @@ def serve(
         # Longer than clients keep idle connections, so that no request meets one that is being closed.
         timeout_keep_alive=75,
         timeout_graceful_shutdown=10,
+        limit_concurrency=1000,  # connections; event streams among them
     )
 
 
@@ -106,7 +107,8 @@ def worker(
 
 def tick() -> None:
     """Run the tick: it finds lost jobs and due webhooks. One is enough; more do no harm."""
-    _celery("beat", "--scheduler=celery.beat:Scheduler", "--pidfile=")
+    read_settings()
+    os.execv(sys.executable, [sys.executable, "-m", "workers.tick"])  # noqa: S606
 
 
 def migrate(

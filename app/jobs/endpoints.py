@@ -19,11 +19,12 @@ from app.kit.db import Db
 from app.kit.idempotency import Idempotent
 from app.kit.paging import Page
 from app.kit.problems import responses
-from app.kit.transaction import TransactionalRoute, after_commit
+from app.kit.transaction import TransactionalRoute, UrgentRoute
 from app.localization.events import Event, dump_log
 from app.replicas import service as replicas
 
 router = APIRouter(tags=["jobs"], route_class=TransactionalRoute)
+urgent = APIRouter(tags=["jobs"], route_class=UrgentRoute)
 READ = [Depends(require("read"))]
 # One event of a stream, as OpenAPI describes server-sent events.
 SSE_SCHEMA = {"type": "object", "properties": {name: {"type": "string"} for name in ("data", "event", "id")}}
@@ -55,7 +56,7 @@ def localize(replica_id: uuid.UUID, db: Db, response: Response, request: Localiz
         plan = service.plan(replica, settings)
         return Response(plan.model_dump_json(), media_type="application/json")
     job = service.create(db, replica, wanted, settings)
-    after_commit(db, lambda: broker.hint(broker.LOCALIZE, str(job.id)))
+    broker.hint_after_commit(db, broker.LOCALIZE, str(job.id))
     response.headers["Location"] = f"/jobs/{job.id}"
     response.headers["Retry-After"] = "1"
     return documents.job(job, None)
@@ -96,7 +97,7 @@ def get(job_id: uuid.UUID, db: Db, response: Response) -> JobOut:
     return documents.with_verdicts(db, [job])[0]
 
 
-@router.post(
+@urgent.post(
     "/jobs/{job_id}/cancel",
     status_code=202,
     operation_id="cancelJob",

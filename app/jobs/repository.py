@@ -31,10 +31,15 @@ from sqlalchemy.orm import Session, aliased
 from app.jobs.models import Job, JobEvent, JobVerdict
 from app.kit import paging
 from app.localization.events import ANSWERS, Event
-from app.probing_stops import service as probing_stops
 
 _LIVE = Job.state.in_(("queued", "running"))
 
+_STOP = """
+    LEFT JOIN LATERAL (
+        SELECT reason, stopped_by FROM probing_stops
+        WHERE scope IN ('fleet', job.replica_id::text) ORDER BY scope = 'fleet' DESC LIMIT 1
+    ) stop ON true
+"""
 # One statement a measurement: renew the lease, keep the progress, append the event, learn of a cancellation or
 # of a stop switch.
 # No row comes back when another attempt has the job.
@@ -49,12 +54,13 @@ _APPEND = text(
         INSERT INTO events (job_id, seq, type, attempt, data)
         SELECT :job_id, :seq, :type, :attempt, CAST(:data AS jsonb) FROM fenced
     )
-    SELECT cancel_requested, stop.reason, stop.stopped_by
-    FROM fenced LEFT JOIN LATERAL (
-        SELECT reason, stopped_by FROM probing_stops
-        WHERE scope IN ('fleet', fenced.replica_id::text) ORDER BY scope = 'fleet' DESC LIMIT 1
-    ) stop ON true
-    """
+    SELECT cancel_requested, stop.reason, stop.stopped_by FROM fenced AS job"""  # noqa: S608  two constants
+    + _STOP
+)
+_HEARD = text(
+    "SELECT cancel_requested, stop.reason, stop.stopped_by FROM jobs AS job"  # noqa: S608
+    + _STOP
+    + " WHERE id = :job_id"
 )
 
 
@@ -231,6 +237,7 @@ def claim(db: Session, job_id: uuid.UUID, lease_s: float) -> tuple[Job | None, b
             state="running",
             attempt=Job.attempt + 1,
             lease_until=func.now() + dt.timedelta(seconds=lease_s),
+            hinted_at=None,  # followed: should this holder go silent, the next hint is due at once
             started_at=func.coalesce(Job.started_at, func.now()),
         )
         .returning(Job)
@@ -276,11 +283,10 @@ def append(
     return None if row is None else Heard(row.cancel_requested, _stop_text(row.reason, row.stopped_by))
 
 
-def heard(db: Session, job: Job) -> Heard:
-    """What `append` would tell, before there is anything to append."""
-    held = probing_stops.of(db, job.replica_id)
-    stop = None if held is None else _stop_text(held.reason, held.stopped_by)
-    return Heard(job.cancel_requested, stop)
+def heard(db: Session, job_id: uuid.UUID) -> Heard:
+    """What `append` would tell, at any time."""
+    row = db.execute(_HEARD, {"job_id": job_id}).one()
+    return Heard(row.cancel_requested, _stop_text(row.reason, row.stopped_by))
 
 
 def _stop_text(reason: str | None, stopped_by: str | None) -> str | None:
@@ -356,9 +362,10 @@ def due_again(db: Session, requeue_after_s: float, limit: int = 100) -> list[uui
     Marks them as hinted, so that one sweep after another does not send the same.
     """
     stale_hint = or_(Job.hinted_at.is_(None), Job.hinted_at < func.now() - dt.timedelta(seconds=requeue_after_s))
+    nobody_holds_it = or_(Job.lease_until.is_(None), Job.lease_until < func.now())
     due = (
         select(Job.id)
-        .where(_LIVE, or_(Job.lease_until < func.now(), and_(Job.lease_until.is_(None), stale_hint)))
+        .where(_LIVE, nobody_holds_it, stale_hint)
         .order_by(Job.created_at)
         .limit(limit)
         .with_for_update(skip_locked=True)

@@ -28,7 +28,7 @@ from app.probing.access import ReplicaAccess
 from app.probing.budget import Budget
 from app.probing.errors import PreflightError
 from app.probing.preflight import preflight
-from app.probing.prober import Prober
+from app.probing.prober import ProbeInterruptedError, Prober
 from app.replicas import service as replicas
 from app.replicas.models import Replica
 from app.settings import Settings
@@ -42,8 +42,15 @@ class LeaseLostError(Exception):
     """Another attempt has the job: whatever this one still knows must not be written."""
 
 
-def run_slice(engine: Engine, settings: Settings, job_id: uuid.UUID) -> SliceEnd:
+def run_slice(
+    engine: Engine, settings: Settings, job_id: uuid.UUID, *, stopping: Callable[[], bool] = lambda: False
+) -> SliceEnd:
     """Work on a job for at most one slice.
+
+    Parameters
+    ----------
+    stopping : callable
+        Asked between probes; the job is given back when it says so.
 
     Returns
     -------
@@ -67,7 +74,8 @@ def run_slice(engine: Engine, settings: Settings, job_id: uuid.UUID) -> SliceEnd
         with logs.about_job(job.id, job.replica_id), autocommit as log:
             logger.info("job %s attempt %d: taken up", job.id, job.attempt)
             try:
-                return asyncio.run(_Slice(db, log, job, replica, engine=engine, settings=settings).run())
+                work = _Slice(db, log, job, replica, engine=engine, settings=settings, stopping=stopping)
+                return asyncio.run(work.run())
             except LeaseLostError:
                 logger.warning("job %s attempt %d: lease lost", job.id, job.attempt)
                 return "lease_lost"
@@ -75,8 +83,17 @@ def run_slice(engine: Engine, settings: Settings, job_id: uuid.UUID) -> SliceEnd
 
 class _Slice:
     def __init__(
-        self, db: DbSession, log: Connection, job: Job, replica: Replica, *, engine: Engine, settings: Settings
+        self,
+        db: DbSession,
+        log: Connection,
+        job: Job,
+        replica: Replica,
+        *,
+        engine: Engine,
+        settings: Settings,
+        stopping: Callable[[], bool],
     ) -> None:
+        self._stopping = stopping
         self._db = db
         self._log = log
         self._engine = engine
@@ -84,7 +101,7 @@ class _Slice:
         self._job = job
         self._replica = replica
         self._seq = 0
-        self._heard = repository.heard(db, job)
+        self._heard = repository.heard(db, job.id)
         self._ended_by: Event | None = None
         self._lease_lost = asyncio.Event()
         self._ends_at = time.monotonic() + settings.slice_s
@@ -116,17 +133,26 @@ class _Slice:
             return self._fail("log_mismatch", f"the job's log does not fit this version of the service: {error}")
         limits = self._replica.document["limits"]
         budget = Budget(limits["probes_per_second"], limits["tokens_per_second"])
-        async with Prober(access, session.settings, budget) as prober:
-            while not isinstance(upcoming := session.next(), Verdict):
-                if (stop := self._interruption()) is not None:
-                    self._take(session, stop)
-                elif time.monotonic() >= self._ends_at:
-                    await prober.leave()
-                    return self._give_back()
-                else:
+        async with Prober(access, session.settings, budget, interrupted=self._unwanted) as prober:
+            return await self._probe(session, prober)
+
+    async def _probe(self, session: Session, prober: Prober) -> SliceEnd:
+        while not isinstance(upcoming := session.next(), Verdict):
+            if (stop := self._interruption()) is not None:
+                self._take(session, stop)
+            elif time.monotonic() >= self._ends_at or self._stopping():
+                await prober.leave()
+                return self._give_back()
+            else:
+                with suppress(ProbeInterruptedError):  # the next turn finds out why
                     self._take(session, await prober.measure(upcoming))
+        if self._heard.stop is None:  # else nothing more is sent, not even to park ranks
             await prober.leave()
         return self._end(upcoming)
+
+    def _unwanted(self) -> bool:
+        """Whether a measurement that was begun need not be sent any more."""
+        return self._heard.cancel or self._heard.stop is not None or self._stopping() or self._lease_lost.is_set()
 
     async def _open_session(self, access: ReplicaAccess, log: list[Event]) -> Session:
         """A new session after the preflight, or the one that the log describes."""
@@ -186,9 +212,11 @@ class _Slice:
                 return
 
     def _renew(self) -> bool:
+        """Renew the lease, and hear of a cancellation or a stop, too: a probe may take long."""
         try:
             with DbSession(self._engine) as db:
                 held = repository.renew(db, self._job.id, self._job.attempt, self._settings.lease_s)
+                self._heard = repository.heard(db, self._job.id)
                 db.commit()
         except OperationalError:
             return True  # Unknown, not lost: the next append will tell.

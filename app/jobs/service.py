@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import threading
 import uuid
 from typing import Any
 
@@ -12,7 +13,7 @@ from app.jobs import accounts, outcomes, repository
 from app.jobs.models import Job
 from app.jobs.schemas import Detectable, LocalizeRequest, PlanOut
 from app.kit.problems import Problem, invalid, not_found
-from app.localization.cover import schonheim_bound
+from app.localization.cover import Cover, schonheim_bound
 from app.localization.errors import SettingsError
 from app.localization.settings import Settings as SessionSettings
 from app.localization.settings import default_baseline, default_probe_size
@@ -21,13 +22,17 @@ from app.localization.verdict import detectable
 from app.probing_stops import service as probing_stops
 from app.replicas import service as replicas
 from app.replicas.models import Replica
+from app.settings import MAX_PACE_S
 from app.topology import service as topologies
 from app.webhooks import service as webhooks
 
 # A running job whose deadline is so long past, and that nobody holds, is not coming back.
 LOST_GRACE_S = 300.0
-# Longest wait for one probe's tokens.
-MAX_PACE_S = 30.0
+
+
+# Phase 1 of more than this would take days at any rate that a serving replica can bear.
+MAX_MEASUREMENTS = 100_000
+_COVERS = threading.Lock()
 
 
 def get(db: Session, job_id: uuid.UUID) -> Job:
@@ -98,6 +103,7 @@ def settle(db: Session, replica: Replica, request: LocalizeRequest) -> SessionSe
         )
     except SettingsError as error:
         raise invalid(f"body.{error.field}", error.message) from None
+    _check_size(settings)
     _check_load(replica, settings)
     _check_pace(replica, settings)
     return settings
@@ -106,7 +112,7 @@ def settle(db: Session, replica: Replica, request: LocalizeRequest) -> SessionSe
 def plan(replica: Replica, settings: SessionSettings) -> PlanOut:
     """What Phase 1 will take, before anything is sent."""
     strategy = make_strategy(settings)
-    probes = strategy.cover()
+    probes = _cover(strategy)
     k = strategy.settings.k
     tokens = sum(len(p) ** 2 for p in probes) * settings.tokens * settings.repeats
     measurements = len(probes) * settings.repeats
@@ -158,8 +164,13 @@ def create(db: Session, replica: Replica, request: LocalizeRequest, settings: Se
 
 def planned_at_first(settings: SessionSettings) -> int:
     """Measurements of Phase 1."""
-    strategy: Strategy = make_strategy(settings)
-    return len(strategy.cover()) * settings.repeats
+    return len(_cover(make_strategy(settings))) * settings.repeats
+
+
+def _cover(strategy: Strategy) -> Cover:
+    """A large cover takes seconds, once: whoever wants the same one meanwhile waits for it."""
+    with _COVERS:
+        return strategy.cover()
 
 
 def refuse_if_busy(db: Session, replica: Replica) -> None:
@@ -229,6 +240,19 @@ def _check_senders(replica: Replica) -> None:
                 f"probe_endpoints.{i}.rank_choice is 'none': no probe can choose the sending GPU there; serve the"
                 " probe model with the rank header or with one port a rank",
             )
+
+
+def _check_size(settings: SessionSettings) -> None:
+    """Before a cover is computed: its lower bound costs nothing."""
+    if not settings.paths_selectable:
+        return
+    at_least = schonheim_bound(settings.gpus, settings.k) * settings.repeats
+    if at_least > MAX_MEASUREMENTS:
+        raise invalid(
+            "body.k",
+            f"{settings.gpus} GPUs by {settings.k} take at least {at_least} measurements; at most"
+            f" {MAX_MEASUREMENTS} are accepted: a larger k, or fewer repeats",
+        )
 
 
 def _check_pace(replica: Replica, settings: SessionSettings) -> None:

@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 POLL_S = 0.5
 HEARTBEAT_S = 10.0
 # A stream ends after this and its watcher reconnects: a key that was revoked meanwhile then no longer opens it.
-LONGEST_S = 1800.0
+LONGEST_S = 300.0
 PAGE = 500
 TAIL = 1000
 
@@ -103,6 +103,8 @@ class Hub:
                 found = await asyncio.to_thread(_news, wanted)
             except (DBAPIError, PoolTimeoutError) as error:
                 logger.warning("jobs cannot be watched: %s", type(error).__name__)
+            except Exception:  # a bug with one job must not end the watching of all
+                logger.exception("jobs cannot be watched")
             else:
                 for job_id, news in found.items():
                     if job_id in self._feeds:
@@ -140,7 +142,7 @@ async def _stream(hub: Hub, job_id: uuid.UUID, seen: int, last: int) -> AsyncIte
                 seen = found[-1][0] if found else feed.start
             else:
                 found = feed.after(seen)
-                seen = feed.last
+                seen = max(seen, feed.last)
             if feed.state is not None and feed.state != state and seen >= feed.start:
                 state = feed.state
                 found.append((seen, state))

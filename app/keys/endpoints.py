@@ -13,7 +13,7 @@ from app.keys.schemas import KeyIn, KeyOut, NewKeyOut, RotateIn
 from app.kit.auth import ApiKey, Scope, create_key, list_keys, require, revoke_key, rotate_key
 from app.kit.db import Db
 from app.kit.idempotency import Idempotent
-from app.kit.problems import Problem, not_found, responses
+from app.kit.problems import not_found, responses
 from app.kit.transaction import SECRET_FIELDS, TransactionalRoute
 
 router = APIRouter(
@@ -60,8 +60,6 @@ def get(key_id: uuid.UUID, db: Db) -> KeyOut:
 def rotate(key_id: uuid.UUID, response: Response, db: Db, wanted: RotateIn | None = None) -> NewKeyOut:
     """Make a successor with the same name and scope. The old key goes on for the grace: nobody is cut off."""
     old = _get(db, key_id, lock=True)
-    if old.revoked_at is not None:
-        raise Problem(409, "key_revoked", "a revoked key has no successor; make a new key")
     key, text = rotate_key(db, old, dt.timedelta(hours=(wanted or RotateIn()).grace_hours))
     response.headers["Location"] = f"/keys/{key.id}"
     return NewKeyOut(**_shown(key).model_dump(), key=text)

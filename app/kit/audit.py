@@ -7,10 +7,11 @@ import json
 import uuid
 from typing import Any
 
-from fastapi import Request
+from fastapi import Request, Response
 from sqlalchemy import ARRAY, BigInteger, Identity, Index, SmallInteger, String, delete, func, select
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
+from app.kit.auth import Caller, find_caller
 from app.kit.db import Base, CreatedAt
 from app.kit.logs import REQUEST_ID
 
@@ -36,33 +37,43 @@ class AuditEntry(Base):
     status: Mapped[int] = mapped_column(SmallInteger)
     request_id: Mapped[str | None] = mapped_column(String(64))
     address: Mapped[str | None] = mapped_column(String(64))
+    made: Mapped[str | None] = mapped_column(String(500))
     fields: Mapped[list[str]] = mapped_column(ARRAY(String(100)))
 
 
-def record(db: Session, request: Request, action: str, status: int) -> None:
-    """Add the entry of a call to its transaction."""
-    caller = getattr(request.state, "caller", None)
-    if caller is None:
-        return
-    db.add(
-        AuditEntry(
-            key_id=caller.key_id,
-            actor=caller.name,
-            action=action,
-            target=request.url.path[:500],
-            status=status,
-            request_id=REQUEST_ID.get(),
-            address=request.client.host if request.client else None,
-            fields=_field_names(getattr(request, "_body", b"")),
-        )
-    )
+def record(db: Session, request: Request, action: str, response: Response) -> None:
+    """Add the entry of a call that changed something to its transaction."""
+    caller: Caller | None = getattr(request.state, "caller", None)
+    if caller is not None:
+        entry = _entry(request, caller, action, response.status_code)
+        entry.made = response.headers.get("location")
+        entry.fields = _field_names(getattr(request, "_body", b""))
+        db.add(entry)
 
 
 def record_refusal(db: Session, request: Request, action: str, status: int) -> None:
-    """Undo a call and store its entry; calls without a valid key leave none."""
+    """Undo a call and store its entry; calls without a valid key leave none.
+
+    The body's field names are left out: nothing has checked that they are names.
+    """
     db.rollback()
-    record(db, request, action, status)
+    caller: Caller | None = getattr(request.state, "caller", None) or find_caller(db, request)
+    if caller is not None:
+        db.add(_entry(request, caller, action, status))
     db.commit()
+
+
+def _entry(request: Request, caller: Caller, action: str, status: int) -> AuditEntry:
+    return AuditEntry(
+        key_id=caller.key_id,
+        actor=caller.name,
+        action=action,
+        target=request.url.path[:500].replace("\0", "?"),
+        status=status,
+        request_id=REQUEST_ID.get(),
+        address=request.client.host if request.client else None,
+        fields=[],
+    )
 
 
 def record_command(db: Session, action: str, target: str) -> None:

@@ -45,6 +45,7 @@ class ApiKey(Base):
     scopes: Mapped[list[str]] = mapped_column(ARRAY(String(20)))
     created_at: Mapped[CreatedAt]
     expires_at: Mapped[dt.datetime | None]
+    rotated_at: Mapped[dt.datetime | None]
     revoked_at: Mapped[dt.datetime | None]
 
 
@@ -61,7 +62,7 @@ def create_key(
 ) -> tuple[ApiKey, str]:
     """Make a key; its text is returned once and cannot be read again."""
     text = PREFIX + secrets.token_urlsafe(32)
-    key = ApiKey(name=name, digest=_digest(text), scopes=[scope], expires_at=expires_at, revoked_at=None)
+    key = ApiKey(name=name, digest=_digest(text), scopes=[scope], expires_at=expires_at)
     db.add(key)
     db.flush()
     return key, text
@@ -84,7 +85,17 @@ def revoke_key(db: Session, key_id: uuid.UUID) -> bool:
 
 
 def rotate_key(db: Session, key: ApiKey, grace: dt.timedelta) -> tuple[ApiKey, str]:
-    """Make a successor with the same name and scope; the old key works until the grace has passed."""
+    """Make a successor with the same name and scope; the old key works until the grace has passed.
+
+    Raises
+    ------
+    Problem
+        409 for a key that is revoked or has a successor already.
+    """
+    if key.revoked_at is not None or key.rotated_at is not None:
+        why = "is revoked" if key.revoked_at is not None else "has a successor already"
+        raise Problem(409, "key_ended", f"key {key.id} {why}; make a new key, or rotate the successor")
+    key.rotated_at = dt.datetime.now(dt.UTC)
     ends = dt.datetime.now(dt.UTC) + grace
     lifetime = None if key.expires_at is None else key.expires_at - key.created_at
     key.expires_at = ends if key.expires_at is None else min(ends, key.expires_at)
@@ -120,6 +131,12 @@ def find_key(db: Session, text: str | None) -> ApiKey | None:
         return None
     alive = or_(ApiKey.expires_at.is_(None), ApiKey.expires_at > func.now())
     return db.scalar(select(ApiKey).where(ApiKey.digest == _digest(text), ApiKey.revoked_at.is_(None), alive))
+
+
+def find_caller(db: Session, request: Request) -> Caller | None:
+    """Who sent a request that was refused before its key was looked at."""
+    key = find_key(db, bearer_token(request))
+    return None if key is None else Caller(key.id, key.name)
 
 
 def bearer_token(request: Request) -> str | None:

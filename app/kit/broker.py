@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import os
 import tempfile
 import time
 from functools import lru_cache
@@ -18,15 +20,11 @@ from app.settings import get_settings
 logger = logging.getLogger(__name__)
 
 LOCALIZE = "faultsense.localize"
-RECOVER = "faultsense.recover"
-RETAIN = "faultsense.retain"
 DELIVER = "faultsense.deliver"
 QUEUE = "faultsense"
 # Deliveries have a queue of their own: however many there are, every second message a worker takes is a job's.
 WEBHOOK_QUEUE = "faultsense-webhooks"
-ROUTES = {**{name: {"queue": QUEUE} for name in (LOCALIZE, RECOVER, RETAIN)}, DELIVER: {"queue": WEBHOOK_QUEUE}}
-# Touched by the tick whenever it sends.
-TICK_FILE = Path(tempfile.gettempdir()) / "faultsense-tick"
+ROUTES = {LOCALIZE: {"queue": QUEUE}, DELIVER: {"queue": WEBHOOK_QUEUE}}
 _WANTED = "hints_after_commit"
 
 
@@ -54,33 +52,41 @@ def worker_answers(host: str, timeout_s: float = 5.0) -> bool:
 
 
 def tick_age_s() -> float | None:
-    """Seconds since the tick on this machine last sent something; None when it never did."""
-    return time.time() - TICK_FILE.stat().st_mtime if TICK_FILE.exists() else None
+    """Seconds since this deployment's tick on this machine last did something; None when it never did."""
+    file = tick_file()
+    return time.time() - file.stat().st_mtime if file.exists() else None
 
 
-def hint(task: str, *args: str) -> bool:
+def tick_file() -> Path:
+    """What the tick touches after each round: one a database, user and machine."""
+    url = get_settings().database_url.get_secret_value()
+    deployment = hashlib.sha256(f"{os.getuid()} {url}".encode()).hexdigest()[:16]
+    return Path(tempfile.gettempdir()) / f"faultsense-tick-{deployment}"
+
+
+def hint(task: str, *args: str, expires_s: float | None = None) -> bool:
     """Send a task by name; False when the broker cannot be reached.
 
     Arguments are ids only: what a message says may be old when it is read.
     """
     app = _producer(get_settings().redis_url.get_secret_value())
     try:
-        app.send_task(task, args=list(args), retry=False)
+        app.send_task(task, args=list(args), retry=False, expires=expires_s)
     except (OperationalError, OSError) as error:
         logger.warning("the broker cannot be reached (%s); the recovery sweep will send it", type(error).__name__)
         return False
     return True
 
 
-def hint_after_commit(db: Session, task: str) -> None:
+def hint_after_commit(db: Session, task: str, *args: str) -> None:
     """Send a task once this transaction is there for a worker to see; a rollback forgets it."""
-    db.info.setdefault(_WANTED, set()).add(task)
+    db.info.setdefault(_WANTED, set()).add((task, *args))
 
 
 @event.listens_for(Session, "after_commit")
 def _send_wanted(db: Session) -> None:
-    for task in db.info.pop(_WANTED, ()):
-        hint(task)
+    for wanted in db.info.pop(_WANTED, ()):
+        hint(*wanted)
 
 
 @event.listens_for(Session, "after_rollback")

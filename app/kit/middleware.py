@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import re
 import secrets
 
@@ -10,6 +12,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app.kit.logs import REQUEST_ID
 from app.kit.problems import Problem
 
+logger = logging.getLogger(__name__)
+
+BODY_TIMEOUT_S = 30.0
+MAX_BYTES_WITHOUT_KEY = 64 << 10
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 
 
@@ -35,8 +41,35 @@ class RequestId:
         await self._app(scope, receive, tagged)
 
 
+class Unexpected:
+    """A bug is answered by a problem document, and logged; its answer passes the middleware like any other."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = False
+
+        async def watched(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        except Exception:
+            if begun or scope["type"] != "http":
+                raise
+            logger.exception("unexpected error")
+            problem = Problem(500, "internal_error", "this is a bug of the service; its log has the details")
+            await problem.response()(scope, receive, send)
+
+
 class BodyLimit:
-    """Refuses bodies above a limit with 413, whether their length is declared or not."""
+    """Refuses bodies above a limit with 413, whether their length is declared or not, and slow ones with 408.
+
+    Bodies are read before anything looks at the key, so without one the limit is low: memory is not for strangers.
+    """
 
     def __init__(self, app: ASGIApp, max_bytes: int) -> None:
         self._app = app
@@ -46,13 +79,18 @@ class BodyLimit:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        declared = dict(scope["headers"]).get(b"content-length", b"0")
-        if declared.isdigit() and int(declared[:20]) > self._max:
-            await self._refuse(scope, receive, send)
+        headers = dict(scope["headers"])
+        limit = self._max if b"authorization" in headers else min(self._max, MAX_BYTES_WITHOUT_KEY)
+        try:
+            async with asyncio.timeout(BODY_TIMEOUT_S):
+                body = await _read(receive, headers.get(b"content-length", b"0"), limit)
+        except TimeoutError:
+            problem = Problem(408, "body_too_slow", f"the body did not arrive within {BODY_TIMEOUT_S:.0f} s")
+            await problem.response()(scope, receive, send)
             return
-        body = await self._read(receive)
         if body is None:
-            await self._refuse(scope, receive, send)
+            problem = Problem(413, "body_too_large", f"the body is larger than {limit} bytes")
+            await problem.response()(scope, receive, send)
             return
         sent = False
 
@@ -65,19 +103,18 @@ class BodyLimit:
 
         await self._app(scope, replay, send)
 
-    async def _read(self, receive: Receive) -> bytes | None:
-        """The whole body, None as soon as it is too large."""
-        body = bytearray()
-        while True:
-            message = await receive()
-            if message["type"] != "http.request":
-                return bytes(body)
-            body += message.get("body", b"")
-            if len(body) > self._max:
-                return None
-            if not message.get("more_body", False):
-                return bytes(body)
 
-    async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
-        problem = Problem(413, "body_too_large", f"the body is larger than {self._max} bytes")
-        await problem.response()(scope, receive, send)
+async def _read(receive: Receive, declared: bytes, limit: int) -> bytes | None:
+    """The whole body, None as soon as it is too large."""
+    if declared.isdigit() and int(declared[:20]) > limit:
+        return None
+    body = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            return bytes(body)
+        body += message.get("body", b"")
+        if len(body) > limit:
+            return None
+        if not message.get("more_body", False):
+            return bytes(body)

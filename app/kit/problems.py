@@ -11,7 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from psycopg.errors import DiskFull
 from pydantic import BaseModel, Field, ValidationError
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DataError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
@@ -172,10 +172,10 @@ def install(app: FastAPI) -> None:
             503, "database_unavailable", "the database cannot be reached; try again", headers={"Retry-After": "5"}
         ).response()
 
-    @app.exception_handler(Exception)
-    def _unexpected(request: Request, error: Exception) -> JSONResponse:
-        logger.exception("unexpected error on %s %s", request.method, request.url.path, exc_info=error)
-        return Problem(500, "internal_error", "this is a bug of the service; its log has the details").response()
+    @app.exception_handler(DataError)
+    def _data(_: Request, error: Exception) -> JSONResponse:
+        logger.warning("a value that PostgreSQL cannot take: %s", type(getattr(error, "orig", error)).__name__)
+        return Problem(422, "invalid_request", "a text holds a character that cannot be stored").response()
 
 
 def _document_media_type(app: FastAPI) -> None:

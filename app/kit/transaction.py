@@ -1,7 +1,7 @@
 """One request, one transaction: the change, its audit entry and its idempotency record are stored together.
 
-Endpoints of state-changing operations never commit. What must follow the commit, such as a hint to a worker,
-is handed to `after_commit`: a worker that is told too early would not find its job.
+Endpoints of state-changing operations never commit. Hints to workers are sent after the commit
+(`broker.hint_after_commit`): a worker that is told too early would not find its job.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.concurrency import run_in_threadpool
+from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from sqlalchemy.orm import Session
 
@@ -22,7 +23,6 @@ from app.kit.problems import Problem
 CHANGING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 # Fields of an answer that are shown once; an operation names them in its OpenAPI entry.
 SECRET_FIELDS = "x-secret-fields"  # noqa: S105
-_AFTER = "after_commit"
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
@@ -31,27 +31,19 @@ Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 # pool: with as many requests as connections, those that wait for a connection could hold all threads, and those
 # that hold a connection wait for a thread.
 AT_A_TIME = POOL * 2 // 3
+URGENT_AT_A_TIME = 4
 
 
 def install(app: FastAPI) -> None:
     """Let an app have these routes."""
     app.state.turns = asyncio.Semaphore(AT_A_TIME)
-
-
-def after_commit(db: Session, action: Callable[[], object]) -> None:
-    """Do something once the session's transaction is stored; nothing when it is rolled back."""
-    db.info.setdefault(_AFTER, []).append(action)
-
-
-def commit(db: Session) -> None:
-    """Commit, then do what waited for it."""
-    db.commit()
-    for action in db.info.pop(_AFTER, []):
-        action()
+    app.state.urgent_turns = asyncio.Semaphore(URGENT_AT_A_TIME)
 
 
 class TransactionalRoute(APIRoute):
     """A route whose state-changing operations are transactions; all wait for their turn."""
+
+    turns = "turns"
 
     def get_route_handler(self) -> Handler:
         """Wrap FastAPI's handler. A stream is sent after its turn."""
@@ -61,7 +53,7 @@ class TransactionalRoute(APIRoute):
         action = self.operation_id or self.name
 
         async def take_turn(request: Request) -> Response:
-            async with request.app.state.turns:
+            async with getattr(request.app.state, self.turns):
                 if changes:
                     return await self._transact(request, handle, action, secret_fields)
                 return await handle(request)
@@ -75,9 +67,16 @@ class TransactionalRoute(APIRoute):
             request.state.db = db
             try:
                 return await _in(db, request, handle, action, secret_fields)
-            except Problem as problem:
-                await run_in_threadpool(audit.record_refusal, db, request, action, problem.status)
+            except (Problem, RequestValidationError) as refusal:
+                status = refusal.status if isinstance(refusal, Problem) else 422
+                await run_in_threadpool(audit.record_refusal, db, request, action, status)
                 raise
+
+
+class UrgentRoute(TransactionalRoute):
+    """A route that does not wait behind others: what stops something must work when all is busy."""
+
+    turns = "urgent_turns"
 
 
 async def _in(
@@ -93,8 +92,8 @@ async def _in(
     def store() -> None:
         if ticket is not None and response.status_code < 300:
             idempotency.remember(db, ticket, response, secret_fields)
-        audit.record(db, request, action, response.status_code)
-        commit(db)
+        audit.record(db, request, action, response)
+        db.commit()
 
     await run_in_threadpool(store)
     return response

@@ -57,6 +57,8 @@ def greedy_cover(n: int, k: int, hosts: Sequence[int] | None = None) -> Cover:
     _check(n, k)
     if hosts is not None and len(hosts) != n:
         raise SettingsError("hosts", f"{len(hosts)} hosts given for {n} GPUs")
+    if k == 2:
+        return tuple(combinations(range(n), 2))  # every pair: there is nothing to choose
     spread = tuple(hosts) if hosts is not None and k > 2 and len(set(hosts)) > 1 else None
     return _cached(n, k, spread)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from itertools import product
+from typing import get_args
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
@@ -13,19 +15,37 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session
 
 from app.jobs.accounts import PROBE_SECONDS
+from app.jobs.schemas import Outcome
 from app.kit import counters
 from app.kit.db import get_engine
 from app.webhooks import repository as webhooks
 
 PREFIX = "faultsense_"
-COUNTERS = {
-    "jobs_finished_total": ("Jobs that ended, by state and verdict.", ["state", "outcome"]),
-    "sweeps_total": ("Looks for lost jobs: proof that tick, broker and a worker are alive.", []),
-    "lease_recoveries_total": ("Jobs taken up again after their worker went silent.", []),
-    "probes_total": ("Measurements of ended jobs, by phase and result.", ["phase", "result"]),
-    "probes_allowed_total": ("Measurements that the replicas' limits allowed while ended jobs ran.", []),
-    "webhook_attempts_total": ("Webhook attempts, by result.", ["result"]),
-    "webhook_deliveries_total": ("Webhook deliveries that ended, by state.", ["state"]),
+# With the label values that are known beforehand: a counter that is born at 1 never increases to Prometheus.
+COUNTERS: dict[str, tuple[str, list[str], list[tuple[str, ...]]]] = {
+    "jobs_finished_total": (
+        "Jobs that ended, by state and verdict.",
+        ["state", "outcome"],
+        [
+            *(("succeeded", outcome) for outcome in get_args(Outcome)),
+            ("cancelled", "inconclusive"),
+            *((state, "none") for state in ("failed", "cancelled", "expired")),
+        ],
+    ),
+    "sweeps_total": ("Looks for lost jobs: proof that the tick is alive.", [], [()]),
+    "lease_recoveries_total": ("Jobs taken up again after their worker went silent.", [], [()]),
+    "probes_total": (
+        "Measurements of ended jobs, by phase and result.",
+        ["phase", "result"],
+        list(product("12", ("measured", "timed_out", "failed"))),
+    ),
+    "probes_allowed_total": ("Measurements that the replicas' limits allowed while ended jobs ran.", [], [()]),
+    "webhook_attempts_total": ("Webhook attempts, by result.", ["result"], [("delivered",), ("failed",)]),
+    "webhook_deliveries_total": (
+        "Webhook deliveries that ended, by state.",
+        ["state"],
+        [("delivered",), ("exhausted",), ("disabled",)],
+    ),
 }
 GAUGES = {
     "jobs_live": ("Jobs that are queued or running, by state.", ["state"]),
@@ -79,11 +99,12 @@ class ServiceCollector(Collector):
 
 
 def _counter_families(counts: list[counters.Count]) -> Iterator[CounterMetricFamily]:
-    for name, (help_text, labels) in COUNTERS.items():
+    for name, (help_text, labels, known) in COUNTERS.items():
         family = CounterMetricFamily(PREFIX + name, help_text, labels=labels)
-        rows = [(at, value) for counted, at, value in counts if counted == name]
-        for at, value in rows or ([({}, 0.0)] if not labels else []):
-            family.add_metric([at[label] for label in labels], value)
+        values = dict.fromkeys(known, 0.0)
+        values |= {tuple(at[label] for label in labels): value for counted, at, value in counts if counted == name}
+        for of, value in values.items():
+            family.add_metric(of, value)
         yield family
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+import uuid
 
 from prometheus_client import CollectorRegistry, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -59,7 +60,16 @@ def _note(scope: Scope, status: int, seconds: float) -> None:
             "route": route,
             "status": status,
             "ms": round(seconds * 1000, 1),
-            **({} if caller is None else {"key_id": str(caller.key_id)}),
-            **{name: str(value) for name, value in scope.get("path_params", {}).items()},
+            **({} if caller is None else {"caller_key_id": str(caller.key_id)}),
+            # Converted ones only: a text in the place of an id is whatever the caller made up, or a key.
+            **{name: str(v) for name, v in scope.get("path_params", {}).items() if _is_id(v)},
         },
     )
+
+
+def _is_id(value: object) -> bool:
+    try:
+        uuid.UUID(str(value))
+    except ValueError:
+        return False
+    return True

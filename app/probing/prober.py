@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
@@ -23,6 +23,8 @@ from app.probing.window import Window, common_window, flatten
 
 # Probes whose common window was too short are taken again, so often.
 MAX_DISCARDS = 5
+# Longest sleep between two looks at whether the measurement is still wanted.
+AWAKE_S = 1.0
 # Which failure decides when several requests of a probe fail: the one that says most.
 SEVERITY = (
     "rank_refused",
@@ -89,6 +91,10 @@ class HungError(Exception):
         self.waited_ms = waited_ms
 
 
+class ProbeInterruptedError(Exception):
+    """A measurement was given up before anything that it would still have sent."""
+
+
 class Prober:
     """Measures probes on one replica, one at a time.
 
@@ -100,9 +106,19 @@ class Prober:
         Tokens a sequence, and which ranks exist.
     budget : Budget
         Rate limits.
+    interrupted : callable
+        Asked before anything is sent; when it says so, `measure` gives up.
     """
 
-    def __init__(self, access: ReplicaAccess, settings: Settings, budget: Budget) -> None:
+    def __init__(
+        self,
+        access: ReplicaAccess,
+        settings: Settings,
+        budget: Budget,
+        *,
+        interrupted: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._interrupted = interrupted
         self._access = access
         self._settings = settings
         self._budget = budget
@@ -144,11 +160,16 @@ class Prober:
         Event
             ``measured``, ``timed_out`` or ``failed``; ``wall_ms`` includes parking and discarded tries, but
             not the wait for the budget.
+
+        Raises
+        ------
+        ProbeInterruptedError
+            When the measurement is not wanted any more.
         """
         tokens = probe_tokens(probe, self._settings.tokens)
         discarded, spent_s = 0, 0.0
         while True:
-            await asyncio.sleep(self._budget.reserve(probes=1, tokens=tokens + 2 * len(self._to_park(probe))))
+            await self._pause(self._budget.reserve(probes=1, tokens=tokens + 2 * len(self._to_park(probe))))
             started = time.perf_counter()
             outcome = await self._attempt(probe)
             spent_s += time.perf_counter() - started
@@ -156,6 +177,17 @@ class Prober:
             if not too_short or discarded == MAX_DISCARDS:
                 return self._event(probe, outcome, wall_ms=round(1000 * spent_s, 3), discarded=discarded)
             discarded += 1
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait for the budget, awake enough to be interrupted."""
+        ends = time.perf_counter() + seconds
+        while True:
+            if self._interrupted():
+                raise ProbeInterruptedError
+            left = ends - time.perf_counter()
+            if left <= 0:
+                return
+            await asyncio.sleep(min(left, AWAKE_S))
 
     def _event(
         self, probe: Probe, outcome: Window | Failure | Censored, *, wall_ms: float, discarded: int
@@ -220,6 +252,8 @@ class Prober:
     async def _warm_up(self) -> Failure | None:
         """Park every rank, one after the other: if one hangs or refuses, it alone is under test."""
         for rank in range(self._settings.gpus):
+            if self._interrupted():
+                raise ProbeInterruptedError
             failure = await self._park_ranks([rank])
             if failure is not None:
                 return failure

@@ -12,12 +12,12 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from app.kit.auth import ApiKey, require
 from app.kit.db import Db
 from app.kit.problems import responses
-from app.kit.transaction import TransactionalRoute
+from app.kit.transaction import UrgentRoute
 from app.probing_stops import repository, service
 from app.probing_stops.models import FLEET, ProbingStop
 from app.replicas import service as replicas
 
-router = APIRouter(tags=["probing"], route_class=TransactionalRoute)
+router = APIRouter(tags=["probing"], route_class=UrgentRoute)
 READ = [Depends(require("read"))]
 Operator = Annotated[ApiKey, Depends(require("operate"))]
 

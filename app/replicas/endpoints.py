@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Response
 from sqlalchemy.orm import Session
@@ -16,9 +16,10 @@ from app.kit.idempotency import Idempotent
 from app.kit.paging import Page
 from app.kit.problems import responses
 from app.kit.transaction import TransactionalRoute
+from app.probing_stops import repository as probing_stops
 from app.replicas import repository, service
 from app.replicas.models import Replica
-from app.replicas.schemas import ReplicaIn, ReplicaOut, ReplicaPatch
+from app.replicas.schemas import ReplicaIn, ReplicaItem, ReplicaOut, ReplicaPatch
 from app.topology import service as topology
 
 router = APIRouter(prefix="/replicas", tags=["replicas"], route_class=TransactionalRoute)
@@ -43,15 +44,14 @@ def list_replicas(
     db: Db,
     limit: paging.Limit = 50,
     cursor: paging.Cursor = None,
-    name: Annotated[
-        str | None, Query(min_length=1, max_length=100, description="The replica of this name.")
-    ] = None,
-) -> Page[ReplicaOut]:
-    """Replicas, the newest first."""
+    name: Annotated[Name | None, Query(description="Its name.")] = None,
+) -> Page[ReplicaItem]:
+    """Replicas, the newest first, without their manifests and CA bundles."""
     found = repository.page(db, limit=limit, cursor=cursor, name=name)
     more = found[limit - 1] if len(found) > limit else None
-    return Page[ReplicaOut](
-        items=[_shown(db, replica) for replica in found[:limit]],
+    versions = topology.current_versions(db, [replica.id for replica in found[:limit]])
+    return Page[ReplicaItem](
+        items=[ReplicaItem(**_fields(replica, versions.get(replica.id))) for replica in found[:limit]],
         next_cursor=paging.encode(more.created_at, more.id) if more else None,
     )
 
@@ -97,24 +97,28 @@ def delete(replica_id: uuid.UUID, db: Db) -> None:
     """Take a replica out of use. Its jobs stay readable. Refused while a job runs."""
     replica = service.get(db, replica_id, lock=True)
     jobs.refuse_if_busy(db, replica)
+    probing_stops.remove(db, str(replica.id))
     service.delete(db, replica)
 
 
 def _shown(db: Session, replica: Replica) -> ReplicaOut:
-    current = topology.current(db, replica.id)
-    return ReplicaOut(
-        id=replica.id,
-        name=replica.name,
-        gpus=replica.gpus,
-        has_bearer=replica.bearer is not None,
-        topology_version=None if current is None else current.version,
-        created_at=replica.created_at,
-        links={
+    return ReplicaOut(**_fields(replica, topology.current_versions(db, [replica.id]).get(replica.id)))
+
+
+def _fields(replica: Replica, topology_version: int | None) -> dict[str, Any]:
+    return {
+        **replica.document,
+        "id": replica.id,
+        "name": replica.name,
+        "gpus": replica.gpus,
+        "has_bearer": replica.bearer is not None,
+        "topology_version": topology_version,
+        "created_at": replica.created_at,
+        "links": {
             "self": f"/replicas/{replica.id}",
             "topology": f"/replicas/{replica.id}/topology",
             "localize": f"/replicas/{replica.id}/localize",
             "probing": f"/replicas/{replica.id}/probing",
             "jobs": f"/jobs?replica_id={replica.id}",
         },
-        **replica.document,
-    )
+    }

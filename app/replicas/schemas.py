@@ -235,20 +235,25 @@ class ReplicaPatch(_Strict):
     targets: TargetsPatch | None = None
 
 
-class ReplicaOut(BaseModel):
-    """A registered replica; secrets are never shown."""
+class ReplicaItem(BaseModel):
+    """A registered replica in a list; secrets are never shown."""
 
     id: uuid.UUID
     name: str
     gpus: int
     probe_endpoints: list[ProbeEndpointIn]
     production_endpoints: list[ProductionEndpointIn]
-    manifest: Manifest
     layout: Layout
     has_bearer: bool = Field(description="Whether a bearer token is stored.")
-    ca_pem: str | None
     limits: Limits
     targets: Targets
     topology_version: int | None = Field(description="Current topology version; null: none uploaded.")
     created_at: dt.datetime
     links: dict[str, str]
+
+
+class ReplicaOut(ReplicaItem):
+    """A registered replica."""
+
+    manifest: Manifest
+    ca_pem: str | None

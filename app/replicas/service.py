@@ -85,8 +85,9 @@ def update(db: Session, replica: Replica, wanted: ReplicaPatch) -> None:
     except ValidationError as error:
         raise invalid_model(error) from None
     _check_urls(whole)
+    _keep_token_at_home(replica, whole, wanted)
     replica.document = whole.model_dump(mode="json", exclude={"name", "gpus", "auth"})
-    if wanted.auth is not None or "auth" in wanted.model_fields_set:
+    if _sets_token(wanted):
         replica.bearer = None if wanted.auth is None else _encrypt(wanted.auth)
     old_name, replica.name = replica.name, whole.name
     try:
@@ -95,6 +96,30 @@ def update(db: Session, replica: Replica, wanted: ReplicaPatch) -> None:
         db.rollback()
         raise _name_taken(db, whole.name) from None
     logger.info("replica %s (%s) changed: %s", replica.id, old_name, ", ".join(sorted(wanted.model_fields_set)))
+
+
+def _sets_token(wanted: ReplicaPatch) -> bool:
+    """Whether a patch says what becomes of the token: `{"auth": {}}` does not."""
+    return "auth" in wanted.model_fields_set and (wanted.auth is None or "bearer" in wanted.auth.model_fields_set)
+
+
+def _keep_token_at_home(replica: Replica, whole: ReplicaIn, wanted: ReplicaPatch) -> None:
+    """A stored token goes nowhere that whoever stored it did not name."""
+    if replica.bearer is None or _sets_token(wanted):
+        return
+    before = {_origin(e["url"]) for e in replica.document["probe_endpoints"]}
+    new = sorted({_origin(e.url) for e in whole.probe_endpoints} - before)
+    if new:
+        raise invalid(
+            "body.auth",
+            f"a bearer token is stored, and {new[0]} is a new address: send the token with this change, or"
+            ' {"bearer": null} to forget it',
+        )
+
+
+def _origin(url: str) -> str:
+    target = parse_url(url)
+    return f"{target.scheme}://{target.host}:{target.port}"
 
 
 def _merge(old: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 
 from sqlalchemy import func
 from sqlalchemy.orm import Session
@@ -16,6 +17,11 @@ from app.topology.schemas import TopologyIn
 def current(db: Session, replica_id: uuid.UUID) -> TopologyVersion | None:
     """The version that holds now, or None."""
     return repository.current(db, replica_id)
+
+
+def current_versions(db: Session, replica_ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, int]:
+    """Numbers of the versions that hold now, of those replicas that have one."""
+    return repository.current_versions(db, replica_ids)
 
 
 def replace(db: Session, replica_id: uuid.UUID, gpus: int, wanted: TopologyIn) -> tuple[TopologyVersion, bool]:

@@ -17,7 +17,8 @@ def _now(name: str) -> sa.Column[object]:
 
 
 def upgrade() -> None:
-    op.add_column("api_keys", sa.Column("expires_at", sa.DateTime(timezone=True)))
+    for name in ("expires_at", "rotated_at"):
+        op.add_column("api_keys", sa.Column(name, sa.DateTime(timezone=True)))
     op.add_column("jobs", sa.Column("events_deleted_at", sa.DateTime(timezone=True)))
     # Jobs whose events are still there, by age: what the retention looks through.
     op.create_index(
@@ -62,6 +63,7 @@ def _create_audit() -> None:
         sa.Column("status", sa.SmallInteger(), nullable=False),
         sa.Column("request_id", sa.String(64)),
         sa.Column("address", sa.String(64)),
+        sa.Column("made", sa.String(500)),
         sa.Column("fields", sa.ARRAY(sa.String(100)), nullable=False),
     )
     op.create_index("ix_audit_entries_at", "audit_entries", ["at"])
@@ -74,4 +76,7 @@ def downgrade() -> None:
         op.drop_table(table)
     op.drop_index("ix_jobs_finished_at_kept", "jobs")
     op.drop_column("jobs", "events_deleted_at")
-    op.drop_column("api_keys", "expires_at")
+    # The version before knows only revoked keys: one that expires must not come back to life.
+    op.execute("UPDATE api_keys SET revoked_at = coalesce(revoked_at, now()) WHERE expires_at IS NOT NULL")
+    for name in ("expires_at", "rotated_at"):
+        op.drop_column("api_keys", name)

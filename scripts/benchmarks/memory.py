@@ -67,7 +67,5 @@ def _slope(points: list[tuple[int, float]]) -> dict[str, float]:
         "first_mb": round(points[0][1], 2),
         "last_mb": round(points[-1][1], 2),
         "mb_per_1000_jobs": round(float(np.polyfit(numbers, sizes, 1)[0]) * 1000, 3),
-        "mb_per_1000_jobs_second_half": round(
-            float(np.polyfit(numbers[half:], sizes[half:], 1)[0]) * 1000, 3
-        ),
+        "mb_per_1000_jobs_second_half": round(float(np.polyfit(numbers[half:], sizes[half:], 1)[0]) * 1000, 3),
     }

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import base64
 import json
+import socket
 import uuid
 from typing import Any
 
+import httpx
+import pytest
 from fastapi.testclient import TestClient
 
 from app.emulator.replica import EmulatedReplica
+from app.kit import middleware
+from app.settings import Settings
 from tests.conftest import replica_document
 from tests.outbound.servers import Authority
+from tests.support.api import ServedApi
 
 LONE = "\ud800"  # half of a surrogate pair: JSON can write it, UTF-8 and PostgreSQL cannot
 NUL = "\0"
@@ -124,3 +130,47 @@ def test_problems_are_documented_under_their_media_type(client: TestClient) -> N
     ]
     assert len(answers) > 40
     assert all(content == {"application/problem+json": {"schema": schema}} for _, content in answers)
+
+
+def test_a_stranger_may_not_fill_the_memory(anonymous: TestClient) -> None:
+    """Bodies are read before keys are looked at."""
+    assert anonymous.post("/replicas", content=b"x" * (65 << 10)).status_code == 413
+    assert anonymous.post("/replicas", content=b"x" * 1000).status_code == 422
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(middleware, "BODY_TIMEOUT_S", 0.1)
+    with ServedApi(settings) as api, socket.create_connection(("127.0.0.1", httpx.URL(api.url).port)) as slow:
+        slow.sendall(b"POST /replicas HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n{")
+        answer = slow.recv(65536)
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert b"body_too_slow" in answer or b"application/problem+json" in answer
+
+
+def test_a_bug_has_an_id_and_is_counted(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    def bug(*_: object, **__: object) -> None:
+        raise RuntimeError("the ghost in the machine")
+
+    monkeypatch.setattr("app.replicas.repository.page", bug)
+    answer = client.get("/replicas", headers={"X-Request-ID": "bug-1"})
+    assert (answer.status_code, answer.json()["code"]) == (500, "internal_error")
+    assert answer.headers["X-Request-ID"] == "bug-1"
+    assert 'route="/replicas",status="500"' in client.get("/metrics").text
+    assert "the ghost in the machine" not in answer.text
+
+
+def test_a_plan_that_nobody_can_run_is_refused_before_it_is_made(client: TestClient) -> None:
+    from app.probe_model.synthetic import synthetic_manifest
+
+    document = {
+        "name": "large",
+        "gpus": 1024,
+        "probe_endpoints": [{"url": "http://127.0.0.1:1", "ranks": "0-1023"}],
+        "manifest": synthetic_manifest(1024).model_dump(mode="json"),
+        "layout": {"all2all": "sparse"},
+    }
+    replica = client.post("/replicas", json=document).json()
+    for request in ({"strategy": "pairwise"}, {"k": 3}):
+        refused = client.post(replica["links"]["localize"], json={**request, "dry_run": True})
+        assert refused.status_code == 422
+        assert refused.json()["errors"][0]["field"] == "body.k"

@@ -76,6 +76,26 @@ def test_filters_and_pages(client: TestClient, keys: dict[str, str]) -> None:
     assert rest["next_cursor"] is None
 
 
+def test_what_validation_refuses_is_told_without_its_names(client: TestClient, keys: dict[str, str]) -> None:
+    client.put("/probing", json={"sk-a-secret-as-a-name": 1})
+    client.put("/probing", content=b"{broken", headers={"Content-Type": "application/json"})
+    told = entries(client, keys, action="setProbing")
+    assert [(entry["status"], entry["fields"]) for entry in told] == [(422, []), (422, [])]
+
+
+@pytest.mark.parametrize("body", [b'{"a\\u0000b": 1}', b'{"\\ud800": 1}'])
+def test_hostile_names_are_a_plain_refusal(anonymous: TestClient, keys: dict[str, str], body: bytes) -> None:
+    reader = {"Authorization": f"Bearer {keys['read']}", "Content-Type": "application/json"}
+    assert anonymous.post("/keys", content=body, headers=reader).status_code == 403
+    assert entries(anonymous, keys)[0]["status"] == 403
+
+
+def test_what_was_made_is_named(client: TestClient, keys: dict[str, str]) -> None:
+    admin = {"Authorization": f"Bearer {keys['admin']}"}
+    made = client.post("/keys", json={"name": "bot", "scope": "read"}, headers=admin).json()
+    assert entries(client, keys, action="createKey")[0]["made"] == f"/keys/{made['id']}"
+
+
 def test_old_entries_are_deleted_in_batches(client: TestClient, db: Session) -> None:
     for _ in range(3):
         client.put("/probing", json={"stopped": False})

@@ -98,7 +98,7 @@ def check_serving(one: Up) -> None:
     assert httpx.get(one.url + "/replicas", trust_env=False).status_code == 401
     assert "swagger-ui" in one.get("/docs").text
     running = " ".join(map(command, one.processes()))  # the list of its processes is complete
-    for part in ("app.cli.guarded", "celery", "worker", "beat", "postgres", "redis"):
+    for part in ("app.cli.guarded", "celery", "worker", "workers.tick", "postgres", "redis"):
         assert part in running
 
 
@@ -163,7 +163,7 @@ def test_an_end_in_the_middle_of_the_start_leaves_nothing(
 
 def test_a_terminated_demo_leaves_nothing(tmp_path: Path) -> None:
     one = Up(start("demo", "--gpus", 8, "--hosts", 2, TMPDIR=str(tmp_path)), "", "", tmp_path)
-    wait_until(lambda: any(" beat " in line for line in map(command, one.processes())))
+    wait_until(lambda: any("workers.tick" in line for line in map(command, one.processes())))
     assert any("app.emulator" in line for line in map(command, one.processes()))
     one.process.terminate()
     outcome = finish(one.process)

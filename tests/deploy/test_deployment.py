@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import venv
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from app.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
-OURS = ("migrate", "api", "worker", "tick")
+OURS = ("migrate", "api", "worker", "webhooks", "tick")
 
 
 def environment(service: str) -> dict[str, str]:
@@ -91,7 +92,7 @@ def test_no_secret_stands_in_it() -> None:
 
 def test_what_runs_for_long_has_a_health_check() -> None:
     assert {name for name, service in COMPOSE["services"].items() if "healthcheck" not in service} == {"migrate"}
-    for name in ("api", "worker", "tick"):
+    for name in ("api", "worker", "webhooks", "tick"):
         assert COMPOSE["services"][name]["depends_on"]["migrate"]["condition"] == "service_completed_successfully"
 
 
@@ -135,6 +136,13 @@ def test_the_image_runs_as_nobody_in_particular() -> None:
         word for line in lines if line.startswith("COPY ") and "--from" not in line for word in line.split()[1:-1]
     ]:
         assert (ROOT / source).exists(), source
+
+
+def test_no_replica_can_be_one_of_these_services() -> None:
+    (config,) = COMPOSE["networks"]["default"]["ipam"]["config"]
+    subnet = ip_network(expand(config["subnet"], {}))
+    allowed = json.loads(expand(environment("api")["FAULTSENSE_REPLICA_NETWORKS"], {}))
+    assert not any(subnet.overlaps(ip_network(network)) for network in allowed)
 
 
 @pytest.mark.slow

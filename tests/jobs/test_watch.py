@@ -153,6 +153,33 @@ def test_long_logs_come_in_pages(
     assert numbered(read(served, job["id"], last="1200")) == list(range(1201, 2500))
 
 
+def test_a_watcher_ahead_of_the_feed_sees_nothing_twice(
+    client: TestClient, emulated: EmulatedReplica, db: Session, engine: Engine
+) -> None:
+    """It has just read from the database what the feed will learn with its next poll."""
+    replica = client.post("/replicas", json=replica_document(emulated)).json()["id"]
+    job = uuid.UUID(client.post(f"/replicas/{replica}/localize", json=QUICK).json()["id"])
+    fill = (
+        "INSERT INTO events (job_id, seq, type, attempt, data)"
+        " SELECT :job, n, 'resumed', 1, '{}' FROM generate_series(CAST(:first AS int), :last) n"
+    )
+
+    async def ids() -> list[int]:
+        hub, feed = watch.Hub(), None
+        db.execute(text(fill), {"job": job, "first": 0, "last": 9})
+        db.commit()
+        feed = hub.join(job, 9)  # somebody watches already, and the feed knows ten events
+        db.execute(text(fill), {"job": job, "first": 10, "last": 12})
+        db.execute(text("UPDATE jobs SET state = 'failed', finished_at = now()"))
+        db.commit()
+        seen = b"".join([chunk async for chunk in watch._stream(hub, job, -1, 12)])
+        hub.leave(job)
+        assert feed.end is not None
+        return numbered(parse(seen.decode()))
+
+    assert asyncio.run(ids()) == list(range(13))
+
+
 def test_watchers_keep_no_connection(
     client: TestClient, served: httpx.Client, emulated: EmulatedReplica, engine: Engine
 ) -> None:

@@ -77,7 +77,15 @@ def test_a_revoked_key_ends_at_once_and_has_no_successor(admin: TestClient) -> N
     made = make(admin)
     assert admin.delete(f"/keys/{made['id']}").status_code == 204
     assert opens(admin, made["key"]) == 401
-    assert admin.post(f"/keys/{made['id']}/rotate").json()["code"] == "key_revoked"
+    assert admin.post(f"/keys/{made['id']}/rotate").json()["code"] == "key_ended"
+
+
+def test_a_key_has_one_successor(admin: TestClient) -> None:
+    """Rotating again would read the grace as the key's lifetime, and the next key would end with it."""
+    old = make(admin)
+    admin.post(f"/keys/{old['id']}/rotate")
+    again = admin.post(f"/keys/{old['id']}/rotate")
+    assert (again.status_code, again.json()["code"]) == (409, "key_ended")
 
 
 class TestFailures:

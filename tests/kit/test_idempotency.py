@@ -153,7 +153,7 @@ def test_a_crash_before_the_commit_leaves_nothing(
 
     body = replica_document(emulated)
     with monkeypatch.context() as patched:
-        patched.setattr("app.kit.transaction.commit", crash)
+        patched.setattr("app.kit.audit.record", crash)
         assert send(client, "/replicas", body, "one").status_code == 500
     assert db.execute(text("SELECT count(*) FROM replicas")).scalar() == 0
     assert db.execute(text("SELECT count(*) FROM idempotency_records")).scalar() == 0

@@ -92,6 +92,29 @@ def test_a_silent_worker_is_counted_when_its_job_is_taken_up(
     assert repository.claim(db, job_id, 15)[1] is True
 
 
+def test_counters_are_there_before_they_count(client: TestClient) -> None:
+    """One that is born at 1 never increases to Prometheus, and its alert misses the first time."""
+    found = scrape(client)
+    assert found["faultsense_webhook_deliveries_total", "exhausted"] == 0
+    assert found["faultsense_jobs_finished_total", "none", "failed"] == 0
+    assert found["faultsense_probes_total", "2", "timed_out"] == 0
+
+
+def test_a_request_line_holds_ids_and_nothing_made_up(
+    client: TestClient, keys: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="app.requests")
+    job = str(uuid.uuid4())
+    client.get(f"/jobs/{job}")
+    client.get("/jobs/x%0Aforged")
+    client.delete(f"/keys/{keys['admin']}")
+    lines = [{**vars(record), "text": record.getMessage()} for record in caplog.records]
+    assert lines[0]["job_id"] == job
+    assert all("caller_key_id" in line for line in lines[:1])
+    assert "job_id" not in lines[1]
+    assert keys["admin"] not in str(lines)
+
+
 def test_no_label_holds_an_id(localize: Localize, client: TestClient, emulated: EmulatedReplica) -> None:
     job = localize(emulated)
     client.get(f"/jobs/{job['id']}")

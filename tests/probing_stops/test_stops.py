@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
-from sqlalchemy import Engine
+from sqlalchemy import Engine, text
+from sqlalchemy.orm import Session
 
 from app.emulator.replica import EmulatedReplica
 from app.jobs import runner
 from app.jobs.runner import run_slice
 from app.localization.replay import replay_lines
+from app.probing import prober
 from app.settings import Settings
 from tests.conftest import QUICK, replica_document
 
@@ -119,3 +121,50 @@ def test_bad_input(client: TestClient, body: dict[str, Any]) -> None:
 
 def test_unknown_replica(client: TestClient) -> None:
     assert client.put(f"/replicas/{uuid.uuid4()}/probing", json=WHY).status_code == 404
+
+
+def test_a_deleted_replica_leaves_no_stop(client: TestClient, replica: str, db: Session) -> None:
+    client.put(f"/replicas/{replica}/probing", json=WHY)
+    assert client.delete(f"/replicas/{replica}").status_code == 204
+    assert db.execute(text("SELECT count(*) FROM probing_stops")).scalar() == 0
+
+
+def test_a_stop_is_heard_in_the_middle_of_the_warm_up(
+    client: TestClient,
+    replica: str,
+    emulated: EmulatedReplica,
+    engine: Engine,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The lease's heartbeat hears of it, too; then nothing more is sent, not even to park ranks."""
+    job = start(client, replica).json()
+    park = prober.Prober._park_ranks
+    parked: list[list[int]] = []
+
+    async def throw_the_switch(self: Any, ranks: Any) -> Any:
+        parked.append(list(ranks))
+        if len(parked) == 3:
+            client.put(f"/replicas/{replica}/probing", json=WHY)
+            slices[0]._renew()
+        return await park(self, ranks)
+
+    slices: list[Any] = []
+    made = runner._Slice.__init__
+    monkeypatch.setattr(
+        runner._Slice, "__init__", lambda self, *a, **k: (slices.append(self), made(self, *a, **k))[1]
+    )
+    monkeypatch.setattr(prober.Prober, "_park_ranks", throw_the_switch)
+
+    assert run_slice(engine, settings, uuid.UUID(job["id"])) == "ended"
+    assert parked == [[0], [1], [2]]
+    assert client.get(f"/jobs/{job['id']}").json()["state"] == "cancelled"
+
+
+def test_the_switch_works_while_all_turns_are_taken(client: TestClient, replica: str) -> None:
+    turns = client.app.state.turns  # type: ignore[attr-defined]
+    value, turns._value = turns._value, 0
+    try:
+        assert client.put("/probing", json=WHY).status_code == 200
+    finally:
+        turns._value = value

@@ -140,3 +140,30 @@ def test_reencrypting_lets_the_old_key_go(
     use(secrets.generate_key())
     with pytest.raises(secrets.SecretsError, match="in replicas"):
         secrets.reencrypt(db, Base.metadata)
+
+
+def test_an_empty_auth_leaves_the_token(client: TestClient, made: dict[str, Any]) -> None:
+    assert patch(client, made, auth={}).json()["has_bearer"] is True
+
+
+def test_a_stored_token_goes_to_no_new_address(client: TestClient, made: dict[str, Any]) -> None:
+    elsewhere = [{"url": "http://127.0.0.9:1", "ranks": "0-7"}]
+    refused = patch(client, made, probe_endpoints=elsewhere)
+    assert refused.status_code == 422
+    assert refused.json()["errors"][0]["field"] == "body.auth"
+    assert client.get(f"/replicas/{made['id']}").json() == made
+    same = [{"url": "http://127.0.0.1:8000", "ranks": "0-7"}]
+    assert patch(client, made, probe_endpoints=same).status_code == 200
+    assert patch(client, made, probe_endpoints=elsewhere, auth={"bearer": "theirs"}).status_code == 200
+
+
+def test_a_name_with_control_characters_is_refused(client: TestClient) -> None:
+    refused = client.get("/replicas", params={"name": "a\x00b"})
+    assert refused.status_code == 422
+    assert refused.json()["errors"][0]["field"] == "query.name"
+
+
+def test_lists_leave_out_what_is_large(client: TestClient, made: dict[str, Any]) -> None:
+    (item,) = client.get("/replicas").json()["items"]
+    assert made.keys() - item.keys() == {"manifest", "ca_pem"}
+    assert all(made[name] == value for name, value in item.items())
