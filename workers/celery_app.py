@@ -45,8 +45,6 @@ def make_celery() -> Celery:
         task_routes=ROUTES,
         task_time_limit=settings.hard_limit_s,
         worker_prefetch_multiplier=1,
-        # A slice ends after the probe that is under way.
-        worker_soft_shutdown_timeout=settings.probe_timeout_s,
         worker_cancel_long_running_tasks_on_connection_loss=False,
         worker_hijack_root_logger=False,
         broker_connection_retry_on_startup=True,

@@ -91,8 +91,6 @@ def worker(
     queues = {None: f"{QUEUE},{WEBHOOK_QUEUE}", "jobs": QUEUE, "webhooks": WEBHOOK_QUEUE}
     if only not in queues:
         raise Refused("--only must be jobs or webhooks")
-    # SIGTERM then asks for a soft shutdown: jobs in work are given back at once.
-    os.environ.setdefault("REMAP_SIGTERM", "SIGQUIT")
     _celery(
         "worker",
         f"--concurrency={concurrency}",

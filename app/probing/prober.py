@@ -182,12 +182,12 @@ class Prober:
         """Wait for the budget, awake enough to be interrupted."""
         ends = time.perf_counter() + seconds
         while True:
+            # At least one turn of the loop: connections that the server closed meanwhile are noticed.
+            await asyncio.sleep(max(0.0, min(ends - time.perf_counter(), AWAKE_S)))
             if self._interrupted():
                 raise ProbeInterruptedError
-            left = ends - time.perf_counter()
-            if left <= 0:
+            if time.perf_counter() >= ends:
                 return
-            await asyncio.sleep(min(left, AWAKE_S))
 
     def _event(
         self, probe: Probe, outcome: Window | Failure | Censored, *, wall_ms: float, discarded: int

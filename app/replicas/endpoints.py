@@ -19,7 +19,7 @@ from app.kit.transaction import TransactionalRoute
 from app.probing_stops import repository as probing_stops
 from app.replicas import repository, service
 from app.replicas.models import Replica
-from app.replicas.schemas import ReplicaIn, ReplicaItem, ReplicaOut, ReplicaPatch
+from app.replicas.schemas import Name, ReplicaIn, ReplicaItem, ReplicaOut, ReplicaPatch
 from app.topology import service as topology
 
 router = APIRouter(prefix="/replicas", tags=["replicas"], route_class=TransactionalRoute)

@@ -135,7 +135,7 @@ def test_problems_are_documented_under_their_media_type(client: TestClient) -> N
 def test_a_stranger_may_not_fill_the_memory(anonymous: TestClient) -> None:
     """Bodies are read before keys are looked at."""
     assert anonymous.post("/replicas", content=b"x" * (65 << 10)).status_code == 413
-    assert anonymous.post("/replicas", content=b"x" * 1000).status_code == 422
+    assert anonymous.post("/replicas", content=b"x" * 1000).status_code == 401
 
 
 def test_a_body_that_does_not_come_is_not_waited_for(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
