@@ -132,7 +132,9 @@ class Stack:
             "secret_keys": json.dumps([self._secret_key()]),
         }
         own = {"database_url": self.services.database_url, "redis_url": self.services.redis_url, **self._extra}
-        return {**_as_environment(chosen), **os.environ, **_as_environment(own)}
+        # Temporary files of the processes end with the rest.
+        temporary = {"TMPDIR": str(self.services.root)}
+        return {**_as_environment(chosen), **os.environ, **_as_environment(own), **temporary}
 
     def _secret_key(self) -> str:
         """Kept beside kept data: what one run encrypts, the next one must read."""
