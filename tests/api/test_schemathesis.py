@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import uuid
 import zlib
 from collections.abc import Callable, Iterator
@@ -23,7 +24,8 @@ from app.kit.auth import create_key
 from app.main import create_app
 from tests.conftest import FAST, replica_document
 
-EXAMPLES = 15
+# 200 in the long form: FAULTSENSE_EXAMPLES=200 make test ARGS=tests/api/test_schemathesis.py
+EXAMPLES = int(os.environ.get("FAULTSENSE_EXAMPLES", "15"))
 GPUS = 4
 TOPOLOGY = {"gpus": [{"rank": rank, "host": f"host-{rank // 2}"} for rank in range(GPUS)]}
 QUICK = {"k": 2, "decode_tokens": 6}

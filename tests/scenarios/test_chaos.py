@@ -72,7 +72,7 @@ class Chaos:
     def _run(self) -> None:
         names = ["worker", "api", "tick", "redis", "postgres"]
         try:
-            while not self._over.wait(self._random.uniform(0.5, 3.0)):
+            while not self._over.wait(self._random.uniform(4.0, 9.0)):
                 # Each once before any again, in an order of the seed's.
                 if not names:
                     names = ["worker", "api", "tick", "redis", "postgres"]
@@ -99,6 +99,7 @@ class Customer:
     def __init__(self, stack: Stack, ends: float) -> None:
         self._stack = stack
         self._ends = ends
+        self._done = 0
 
     def run(self, replica: EmulatedReplica, number: int) -> list[Job]:
         with self._stack.client() as client:
@@ -108,7 +109,9 @@ class Customer:
 
     def _job(self, client: httpx.Client, url: str, key: str) -> Job:
         job = self._sure(client, lambda: self._post(client, url, REQUEST, key))
-        return self._sure(client, lambda: self._ended(client, job["id"]))
+        ended = self._sure(client, lambda: self._ended(client, job["id"]))
+        self._done += 1
+        return ended
 
     @staticmethod
     def _post(client: httpx.Client, url: str, body: Any, key: str) -> Job | None:
@@ -134,7 +137,7 @@ class Customer:
                 if (found := ask()) is not None:
                     return found
             time.sleep(0.05)
-        raise AssertionError(f"no answer within {SECONDS} s")
+        raise AssertionError(f"no answer within {SECONDS} s, after {self._done} jobs")
 
 
 def named(job: Job) -> list[str]:
@@ -150,6 +153,7 @@ def test_a_hundred_jobs_through_chaos(replicas: list[EmulatedReplica], hook: Hoo
         customer = Customer(stack, ends)
         with Chaos(stack, SEED) as chaos, ThreadPoolExecutor(len(replicas)) as pool:
             jobs = [job for found in pool.map(customer.run, replicas, range(len(replicas))) for job in found]
+        print(f"killed {dict(chaos.killed)} in {time.monotonic() - ends + SECONDS:.0f} s")  # noqa: T201  with -s
         assert chaos.error is None
         assert len(chaos.killed) == 5, chaos.killed
         _check_jobs(stack, jobs)
