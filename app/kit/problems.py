@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -134,7 +135,7 @@ _TITLES = {
 
 def install(app: FastAPI) -> None:
     """Make every error of an app a problem document, and let its API document say so."""
-    _document_media_type(app)
+    _polish_document(app)
 
     @app.exception_handler(Problem)
     def _problem(_: Request, error: Problem) -> JSONResponse:
@@ -178,12 +179,15 @@ def install(app: FastAPI) -> None:
         return Problem(422, "invalid_request", "a text holds a character that cannot be stored").response()
 
 
-def _document_media_type(app: FastAPI) -> None:
+def _polish_document(app: FastAPI) -> None:
+    """Problems under their own media type, and operations called by their ids: "Get job", not "Get"."""
     generate = app.openapi
 
     def openapi() -> dict[str, Any]:
         document = generate()
-        operations = (operation for path in document["paths"].values() for operation in path.values())
+        operations = [operation for path in document["paths"].values() for operation in path.values()]
+        for operation in operations:
+            operation["summary"] = re.sub("([A-Z])", r" \1", operation["operationId"]).capitalize()
         for answer in (answer for operation in operations for answer in operation["responses"].values()):
             content = answer.get("content", {})
             if MEDIA_TYPE in content:
