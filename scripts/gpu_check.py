@@ -26,7 +26,8 @@ from pydantic import ValidationError
 from app.probe_model.checkpoint import CheckpointConfig, read_checkpoint
 from app.probe_model.errors import ProbeModelError
 from app.probe_model.geometry import ITEM_BYTES
-from app.probe_model.runtime import Limits, estimate_runtime
+from app.probe_model.memory import checkpoint_runtime
+from app.probe_model.runtime import Limits
 
 if TYPE_CHECKING:
     import torch
@@ -124,16 +125,8 @@ def _computed(config: CheckpointConfig, dtype: str, tokens: int) -> dict[str, in
     sizes = {"replicated": 0, "sharded": 0}
     for key, shape in config.shapes():
         sizes["sharded" if ".mlp.experts." in key else "replicated"] += math.prod(shape) * item
-    runtime = estimate_runtime(
-        Limits(max_num_seqs=1, max_num_batched_tokens=tokens, max_model_len=tokens),
-        hidden=config.hidden_size,
-        key_value_width=config.key_value_width,
-        intermediate=config.intermediate_size,
-        experts=config.num_experts,
-        top_k=config.num_experts_per_tok,
-        vocabulary=config.vocab_size,
-        item_bytes=item,
-    )
+    limits = Limits(max_num_seqs=1, max_num_batched_tokens=tokens, max_model_len=tokens)
+    runtime = checkpoint_runtime(config, limits, item)
     return sizes | {"runtime": runtime.total}
 
 

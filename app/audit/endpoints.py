@@ -50,8 +50,5 @@ def list_audit(
 ) -> Page[AuditOut]:
     """State-changing calls, the newest first: who, when, from where, what, and how it was answered."""
     found = repository.page(db, limit=limit, cursor=cursor, action=action, key_id=key_id, since=since, until=until)
-    more = len(found) > limit
-    return Page[AuditOut](
-        items=[AuditOut.model_validate(entry) for entry in found[:limit]],
-        next_cursor=paging.encode_number(found[limit - 1].id) if more else None,
-    )
+    rows, following = paging.cut(found, limit, lambda entry: paging.encode_number(entry.id))
+    return Page[AuditOut](items=[AuditOut.model_validate(entry) for entry in rows], next_cursor=following)

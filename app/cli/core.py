@@ -19,7 +19,7 @@ from app.cli.layout import (
     TopologyFile,
     read_placement,
 )
-from app.cli.output import AsJson, Refused, fail, put_json, read_settings, refusing, say
+from app.cli.output import AsJson, Refused, put_json, read_settings, refusing, say, write_or_compare
 
 plan = typer.Typer(help="Plan without probing.", no_args_is_help=True)
 
@@ -215,13 +215,4 @@ def openapi(
 
     read_settings()
     text = json.dumps(create_app().openapi(), indent=1, sort_keys=True) + "\n"
-    if check and out is None:
-        raise Refused("--check needs --out, the file to compare with")
-    with refusing(OSError):
-        if out is None:
-            typer.echo(text, nl=False)
-        elif not check:
-            out.write_text(text, encoding="utf-8")
-        elif not out.exists() or out.read_bytes() != text.encode():
-            fail(f"{out} is not what the app exports; run `make openapi` and commit the result")
-            raise typer.Exit(1)
+    write_or_compare(text, out, check=check, source="the app exports")

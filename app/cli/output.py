@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -63,6 +64,33 @@ def put_json(document: Any) -> None:
     """Print a document as one line."""
     sys.stdout.write(json.dumps(document, allow_nan=False) + "\n")
     sys.stdout.flush()
+
+
+def write_or_compare(text: str, out: Path | None, *, check: bool, source: str) -> None:
+    """Print a document that is checked in, write it, or only compare it.
+
+    Parameters
+    ----------
+    source : str
+        What it is made from, for the message when the file is another.
+
+    Raises
+    ------
+    Refused
+        When there is nothing to compare with, or the file cannot be used.
+    typer.Exit
+        With status 1 on a difference.
+    """
+    if check and out is None:
+        raise Refused("--check needs --out, the file to compare with")
+    with refusing(OSError):
+        if out is None:
+            typer.echo(text, nl=False)
+        elif not check:
+            out.write_text(text, encoding="utf-8")
+        elif not out.exists() or out.read_bytes() != text.encode():
+            fail(f"{out} is not what {source}; run `make openapi` and commit the result")
+            raise typer.Exit(1)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from app.cli.output import Refused, fail, read_settings, refusing, refusing_database, say
+from app.cli.output import Refused, read_settings, refusing, refusing_database, say, write_or_compare
 
 
 def add_to(app: typer.Typer) -> None:
@@ -150,17 +150,7 @@ def show_settings(
     """Describe all settings, as Markdown."""
     from app.settings import describe
 
-    text = describe()
-    if check and out is None:
-        raise Refused("--check needs --out, the file to compare with")
-    with refusing(OSError):
-        if out is None:
-            typer.echo(text, nl=False)
-        elif not check:
-            out.write_text(text, encoding="utf-8")
-        elif not out.exists() or out.read_text(encoding="utf-8") != text:
-            fail(f"{out} is not what the settings say; run `make openapi` and commit the result")
-            raise typer.Exit(1)
+    write_or_compare(describe(), out, check=check, source="the settings say")
 
 
 def _celery(*arguments: str) -> None:

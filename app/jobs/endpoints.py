@@ -76,11 +76,8 @@ def list_jobs(
     """Jobs, the newest first."""
     wanted = repository.Filters(replica_id, state, outcome, since, until)
     found = repository.page(db, wanted, limit=limit, cursor=cursor)
-    more = found[limit - 1] if len(found) > limit else None
-    return Page[JobOut](
-        items=documents.with_verdicts(db, found[:limit]),
-        next_cursor=paging.encode(more.created_at, more.id) if more else None,
-    )
+    rows, following = paging.cut(found, limit, lambda job: paging.encode(job.created_at, job.id))
+    return Page[JobOut](items=documents.with_verdicts(db, rows), next_cursor=following)
 
 
 @router.get(
@@ -119,10 +116,8 @@ def probes(job_id: uuid.UUID, db: Db, limit: paging.Limit = 100, cursor: paging.
     service.with_events(db, job_id)
     after = -1 if cursor is None else paging.decode_number(cursor)
     found = repository.answers(db, job_id, after=after, limit=limit)
-    return Page[ProbeOut](
-        items=[documents.probe(event) for event in found[:limit]],
-        next_cursor=paging.encode_number(found[limit - 1].seq) if len(found) > limit else None,
-    )
+    rows, following = paging.cut(found, limit, lambda event: paging.encode_number(event.seq))
+    return Page[ProbeOut](items=[documents.probe(event) for event in rows], next_cursor=following)
 
 
 @router.get(

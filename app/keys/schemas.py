@@ -9,14 +9,9 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from app.kit.auth import Scope
+from app.kit.texts import plain_name
 
 MAX_DAYS = 3650
-
-
-def _plain(value: str) -> str:
-    if value != value.strip() or not value.isprintable():
-        raise ValueError("must be printable, without spaces at its ends")
-    return value
 
 
 class KeyIn(BaseModel):
@@ -27,7 +22,7 @@ class KeyIn(BaseModel):
     )
 
     name: Annotated[
-        str, Field(min_length=1, max_length=100, description="What it is for."), AfterValidator(_plain)
+        str, Field(min_length=1, max_length=100, description="What it is for."), AfterValidator(plain_name)
     ]
     scope: Scope = Field(description="`read`, `operate` (includes read) or `admin` (includes both).")
     days: int | None = Field(default=None, ge=1, le=MAX_DAYS, description="How long it is valid; null: for good.")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import Depends, Header, Request, Response
-from sqlalchemy import ColumnElement, Index, LargeBinary, String, delete, func, select, text
+from sqlalchemy import ColumnElement, Index, LargeBinary, String, delete, func, select, tuple_
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from app.kit.auth import bearer_token, find_key
@@ -143,11 +143,15 @@ def remember(db: Session, wanted: Ticket, response: Response, secret_fields: fro
 
 def delete_expired(db: Session, limit: int = 1000) -> int:
     """Delete a batch of expired records."""
-    statement = text(
-        "DELETE FROM idempotency_records WHERE ctid IN (SELECT ctid FROM idempotency_records"
-        " WHERE created_at < :oldest LIMIT :limit) RETURNING 1"
+    key = tuple_(IdempotencyRecord.owner, IdempotencyRecord.key)
+    expired = (
+        select(IdempotencyRecord.owner, IdempotencyRecord.key)
+        .where(IdempotencyRecord.created_at < func.now() - KEPT_FOR)
+        .limit(limit)
     )
-    return len(db.execute(statement, {"oldest": dt.datetime.now(dt.UTC) - KEPT_FOR, "limit": limit}).all())
+    return len(
+        db.execute(delete(IdempotencyRecord).where(key.in_(expired)).returning(IdempotencyRecord.key)).all()
+    )
 
 
 def _is(wanted: Ticket) -> ColumnElement[bool]:

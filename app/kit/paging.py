@@ -7,6 +7,7 @@ import binascii
 import datetime as dt
 import re
 import uuid
+from collections.abc import Callable, Sequence
 from typing import Annotated, Generic, TypeVar
 
 from fastapi import Query
@@ -17,6 +18,7 @@ from sqlalchemy.orm import InstrumentedAttribute
 from app.kit.problems import Problem, invalid
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 def _iso(value: object) -> object:
@@ -39,6 +41,18 @@ class Page(BaseModel, Generic[T]):
 
     items: list[T]
     next_cursor: str | None = Field(default=None, description="Cursor of the next page; null on the last one.")
+
+
+def cut(found: Sequence[R], limit: int, cursor: Callable[[R], str]) -> tuple[Sequence[R], str | None]:
+    """Split what a query for one row more than the limit found.
+
+    Returns
+    -------
+    tuple of (sequence, str or None)
+        The page's rows, and the cursor of the next page when there is one.
+    """
+    rows = found[:limit]
+    return rows, cursor(rows[-1]) if len(found) > limit else None
 
 
 def encode(created_at: dt.datetime, item_id: uuid.UUID) -> str:

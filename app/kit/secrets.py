@@ -6,6 +6,7 @@ from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from sqlalchemy import MetaData, select, update
 from sqlalchemy.orm import Session
 
+from app.kit.problems import invalid
 from app.settings import get_settings
 
 # Marks the columns that `reencrypt` looks after.
@@ -30,6 +31,20 @@ def encrypt(text: str) -> bytes:
         When no usable key is set.
     """
     return _fernet().encrypt(text.encode())
+
+
+def encrypt_field(field: str, text: str) -> bytes:
+    """Encrypt a secret that came with a request.
+
+    Raises
+    ------
+    Problem
+        422 naming the field, when no usable key is set.
+    """
+    try:
+        return encrypt(text)
+    except SecretsError as error:
+        raise invalid(field, f"cannot be stored: {error}") from None
 
 
 def decrypt(token: bytes) -> str:

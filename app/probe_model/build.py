@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -83,12 +84,7 @@ def build(
     if not 0 <= seed < 2**63:
         raise ProbeModelError("seed", "must be 0 to 2**63 - 1")
     _check_replaceable(out)
-    # Fails on a bad model name before anything is computed or written.
-    geometry.manifest(model, vocabulary, {})
-    weights, logprobs = make_weights(geometry, vocabulary, seed)
-    manifest = geometry.manifest(model, vocabulary, logprobs)
-    _write(out, geometry, vocabulary, weights, manifest)
-    return manifest
+    return _make(out, geometry, vocabulary, model, lambda: make_weights(geometry, vocabulary, seed))
 
 
 def build_from(
@@ -149,8 +145,20 @@ def build_from(
     )
     vocabulary = geometry.vocabulary()
     _check_size(geometry, vocabulary.size)
+    return _make(out, geometry, vocabulary, model, lambda: adopt_weights(found, geometry, vocabulary))
+
+
+def _make(
+    out: Path,
+    geometry: Geometry,
+    vocabulary: Vocabulary,
+    model: str,
+    weigh: Callable[[], tuple[dict[str, torch.Tensor], dict[int, list[tuple[int, float]]]]],
+) -> Manifest:
+    """Compute weights and log-probabilities, and write the folder."""
+    # Fails on a bad model name before anything is computed or written.
     geometry.manifest(model, vocabulary, {})
-    weights, logprobs = adopt_weights(found, geometry, vocabulary)
+    weights, logprobs = weigh()
     manifest = geometry.manifest(model, vocabulary, logprobs)
     _write(out, geometry, vocabulary, weights, manifest)
     return manifest

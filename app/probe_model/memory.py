@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.probe_model.checkpoint import EMBEDDING, LAYER, LM_HEAD, Checkpoint, read_checkpoint
+from app.probe_model.checkpoint import EMBEDDING, LAYER, LM_HEAD, Checkpoint, CheckpointConfig, read_checkpoint
 from app.probe_model.errors import ProbeModelError
 from app.probe_model.geometry import ITEM_BYTES
 from app.probe_model.manifest import MANIFEST_FILE, load_manifest
@@ -104,7 +104,7 @@ def memory(folder: Path, degrees: Sequence[int], limits: Limits | None = None) -
         raise ProbeModelError("ep", f"give 1 to {MAX_DEGREES} degrees of 1 to {experts}, the number of experts")
     limits = limits or _limits_of(folder)
     replicated = _replicated(checkpoint)
-    runtime = _runtime(checkpoint, limits)
+    runtime = checkpoint_runtime(checkpoint.config, limits, ITEM_BYTES[checkpoint.dtype])
     expert = sum(entry.nbytes for key, entry in checkpoint.tensors.items() if key.startswith(_EXPERT)) // experts
     return MemoryReport(
         replicated,
@@ -137,8 +137,8 @@ def _replicated(checkpoint: Checkpoint) -> Replicated:
     return Replicated(*parts.values())
 
 
-def _runtime(checkpoint: Checkpoint, limits: Limits) -> Runtime:
-    config = checkpoint.config
+def checkpoint_runtime(config: CheckpointConfig, limits: Limits, item_bytes: int) -> Runtime:
+    """The runtime estimate of a checkpoint's shapes, at so many bytes a value; see `estimate_runtime`."""
     return estimate_runtime(
         limits,
         hidden=config.hidden_size,
@@ -147,5 +147,5 @@ def _runtime(checkpoint: Checkpoint, limits: Limits) -> Runtime:
         experts=config.num_experts,
         top_k=config.num_experts_per_tok,
         vocabulary=config.vocab_size,
-        item_bytes=ITEM_BYTES[checkpoint.dtype],
+        item_bytes=item_bytes,
     )

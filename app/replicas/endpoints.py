@@ -48,12 +48,10 @@ def list_replicas(
 ) -> Page[ReplicaItem]:
     """Replicas, the newest first, without their manifests and CA bundles."""
     found = repository.page(db, limit=limit, cursor=cursor, name=name)
-    more = found[limit - 1] if len(found) > limit else None
-    versions = topology.current_versions(db, [replica.id for replica in found[:limit]])
-    return Page[ReplicaItem](
-        items=[ReplicaItem(**_fields(replica, versions.get(replica.id))) for replica in found[:limit]],
-        next_cursor=paging.encode(more.created_at, more.id) if more else None,
-    )
+    rows, following = paging.cut(found, limit, lambda replica: paging.encode(replica.created_at, replica.id))
+    versions = topology.current_versions(db, [replica.id for replica in rows])
+    items = [ReplicaItem(**_fields(replica, versions.get(replica.id))) for replica in rows]
+    return Page[ReplicaItem](items=items, next_cursor=following)
 
 
 @router.get(

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
+from app.kit.texts import plain_name
 from app.outbound import GuardError, parse_url
 from app.outbound.http import tls_context
 from app.probe_model.manifest import Manifest
@@ -32,12 +33,6 @@ def _known_backend(value: str) -> str:
 All2All = Annotated[str, AfterValidator(_known_backend), Field(json_schema_extra={"enum": list(KNOWN_BACKENDS)})]
 
 
-def _plain_name(value: str) -> str:
-    if value != value.strip() or not value.isprintable():
-        raise ValueError("must be printable, without spaces at its ends")
-    return value
-
-
 def _guardable_url(value: str) -> str:
     try:
         return parse_url(value).url
@@ -45,7 +40,7 @@ def _guardable_url(value: str) -> str:
         raise ValueError(str(error)) from None
 
 
-Name = Annotated[str, Field(min_length=1, max_length=100), AfterValidator(_plain_name)]
+Name = Annotated[str, Field(min_length=1, max_length=100), AfterValidator(plain_name)]
 Url = Annotated[str, Field(max_length=2000, examples=["http://10.0.0.5:8000"]), AfterValidator(_guardable_url)]
 
 

@@ -199,12 +199,9 @@ def _check_urls(wanted: ReplicaIn) -> None:
 
 
 def _encrypt(auth: Auth) -> bytes | None:
-    if auth.bearer is None:
-        return None
-    try:
-        return secrets.encrypt(auth.bearer.get_secret_value())
-    except secrets.SecretsError as error:
-        raise invalid("body.auth.bearer", f"cannot be stored: {error}") from None
+    return (
+        None if auth.bearer is None else secrets.encrypt_field("body.auth.bearer", auth.bearer.get_secret_value())
+    )
 
 
 def _name_taken(db: Session, name: str) -> Problem:

@@ -8,14 +8,9 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from app.kit.texts import printable
 
-def _printable(value: str) -> str:
-    if not value.isprintable():
-        raise ValueError("must be printable")
-    return value
-
-
-Label = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_printable)]
+Label = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(printable)]
 
 
 class GpuPlace(BaseModel):

@@ -57,11 +57,8 @@ def list_webhooks(
 ) -> Page[WebhookOut]:
     """Registered endpoints, the newest first; with `job_id` the one that the job's request named."""
     found = repository.page(db, limit=limit, cursor=cursor, job_id=job_id)
-    more = found[limit - 1] if len(found) > limit else None
-    return Page[WebhookOut](
-        items=[_shown(hook) for hook in found[:limit]],
-        next_cursor=paging.encode(more.created_at, more.id) if more else None,
-    )
+    rows, following = paging.cut(found, limit, lambda hook: paging.encode(hook.created_at, hook.id))
+    return Page[WebhookOut](items=[_shown(hook) for hook in rows], next_cursor=following)
 
 
 @router.get("/{webhook_id}", operation_id="getWebhook", dependencies=READ, responses=responses(404))
@@ -137,11 +134,8 @@ def deliveries(
     """The delivery log, the newest first."""
     service.get(db, webhook_id)
     found = repository.deliveries(db, webhook_id, limit=limit, cursor=cursor, state=state)
-    more = found[limit - 1][0] if len(found) > limit else None
-    return Page[DeliveryOut](
-        items=_logged(db, found[:limit]),
-        next_cursor=paging.encode(more.created_at, more.id) if more else None,
-    )
+    rows, following = paging.cut(found, limit, lambda one: paging.encode(one[0].created_at, one[0].id))
+    return Page[DeliveryOut](items=_logged(db, rows), next_cursor=following)
 
 
 @router.get(

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 
+from app.kit.texts import printable
 from app.outbound import GuardError, parse_endpoint
 from app.webhooks.signing import key_of
 
@@ -25,12 +26,6 @@ def _guardable_url(value: str) -> str:
 
 def _usable_secret(value: SecretStr) -> SecretStr:
     key_of(value.get_secret_value())
-    return value
-
-
-def _printable(value: str) -> str:
-    if not value.isprintable():
-        raise ValueError("must be printable")
     return value
 
 
@@ -60,7 +55,7 @@ WebhookSecret = Annotated[
     AfterValidator(_usable_secret),
 ]
 Events = Annotated[list[EventType], Field(min_length=1, max_length=10), AfterValidator(_in_order)]
-Description = Annotated[str, Field(max_length=200), AfterValidator(_printable)]
+Description = Annotated[str, Field(max_length=200), AfterValidator(printable)]
 
 
 class _Strict(BaseModel):

@@ -84,7 +84,7 @@ def create_for_job(
     Problem
         422 when the secret cannot be encrypted.
     """
-    kept = None if secret is None else _encrypt("body.webhook_secret", secret.get_secret_value())
+    kept = None if secret is None else secrets.encrypt_field("body.webhook_secret", secret.get_secret_value())
     hook = Webhook(
         id=webhook_id,
         job_id=job_id,
@@ -238,11 +238,4 @@ def _refuse_if_disabled(hook: Webhook) -> None:
 
 def _secret(wanted: SecretStr | None) -> tuple[str, bytes]:
     secret = new_secret() if wanted is None else wanted.get_secret_value()
-    return secret, _encrypt("body.secret", secret)
-
-
-def _encrypt(field: str, secret: str) -> bytes:
-    try:
-        return secrets.encrypt(secret)
-    except secrets.SecretsError as error:
-        raise invalid(field, f"cannot be stored: {error}") from None
+    return secret, secrets.encrypt_field("body.secret", secret)

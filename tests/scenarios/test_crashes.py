@@ -5,8 +5,7 @@ The whole service runs as `faultsense up` starts it: API, worker, tick, embedded
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -17,13 +16,13 @@ from app.cli.stack import Stack
 from app.emulator.replica import EmulatedReplica
 from app.localization.replay import replay_lines
 from tests.conftest import replica_document
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 
 FAULTS = ("gpu:5*4", "path:1-14+20ms")
 EXPECTED = ["gpu:5", "path:1-14"]
 REQUEST = {"k": 4, "repeats": 3, "prompt_tokens": 1, "decode_tokens": 11}
-SECONDS = 120.0
 Job = dict[str, Any]
 
 
@@ -44,16 +43,6 @@ def replica() -> Iterator[EmulatedReplica]:
 def client(stack: Stack) -> Iterator[httpx.Client]:
     with stack.client() as client:
         yield client
-
-
-def until(what: Callable[[], Any]) -> Any:
-    """Poll until something is true; the bound is generous, the machine is shared."""
-    ends = time.monotonic() + SECONDS
-    while time.monotonic() < ends:
-        if found := what():
-            return found
-        time.sleep(0.05)
-    raise AssertionError(f"not within {SECONDS} s")
 
 
 def start_job(client: httpx.Client, replica: EmulatedReplica) -> str:

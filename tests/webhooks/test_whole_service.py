@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -13,11 +12,11 @@ from app.cli.stack import Stack
 from app.emulator.replica import EmulatedReplica
 from app.webhooks.signing import new_secret
 from tests.conftest import FAST, replica_document
+from tests.support.waiting import until
 from tests.webhooks.conftest import Hook
 
 pytestmark = pytest.mark.slow
 
-SECONDS = 120.0
 SETTINGS = {"webhook_tick_s": "1", "webhook_schedule_s": "[0, 1, 1]", "webhook_timeout_s": "4"}
 QUICK = {"k": 2, "repeats": 1, "prompt_tokens": 1, "decode_tokens": 8}
 
@@ -39,15 +38,6 @@ def client(stack: Stack) -> Iterator[httpx.Client]:
 def replica() -> Iterator[EmulatedReplica]:
     with EmulatedReplica(gpus=4, rank_choice="url", faults=("gpu:2!error",), **FAST) as running:
         yield running
-
-
-def until(what: Callable[[], Any]) -> Any:
-    ends = time.monotonic() + SECONDS
-    while time.monotonic() < ends:
-        if found := what():
-            return found
-        time.sleep(0.05)
-    raise AssertionError(f"not within {SECONDS} s")
 
 
 def localize(client: httpx.Client, replica: EmulatedReplica, **request: Any) -> str:
