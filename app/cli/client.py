@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import httpx
@@ -75,6 +76,17 @@ def watch(
     """Follow a job to its verdict."""
     with connect(url, key) as client:
         report(watch_job(client, str(job_id)), as_json=as_json)
+
+
+def items(client: httpx.Client, path: str) -> Iterator[dict[str, Any]]:
+    """All items of a list, page by page."""
+    cursor = ""
+    while True:
+        page = call(client, "GET", f"{path}?limit={PAGE}{cursor}")
+        yield from page["items"]
+        if page["next_cursor"] is None:
+            return
+        cursor = f"&cursor={page['next_cursor']}"
 
 
 def connect(url: str, key: str) -> httpx.Client:
@@ -195,15 +207,10 @@ def _replica_id(client: httpx.Client, text: str) -> str:
         return str(uuid.UUID(text))
     except ValueError:
         pass
-    cursor = ""
-    while True:
-        page = call(client, "GET", f"/replicas?limit={PAGE}{cursor}")
-        for replica in page["items"]:
-            if replica["name"] == text:
-                return str(replica["id"])
-        if page["next_cursor"] is None:
-            raise Refused(f"no replica is called {text!r}")
-        cursor = f"&cursor={page['next_cursor']}"
+    for replica in items(client, "/replicas"):
+        if replica["name"] == text:
+            return str(replica["id"])
+    raise Refused(f"no replica is called {text!r}")
 
 
 def _plan(plan: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import httpx
 import typer
 
-from app.cli.client import POLL_S, Key, Url, call, connect
+from app.cli.client import POLL_S, Key, Url, call, connect, items
 from app.cli.output import AsJson, put_json, say
 
 app = typer.Typer(help="Webhooks of a running service.", no_args_is_help=True)
@@ -46,7 +46,7 @@ def create(
 def list_all(key: Key, url: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
     """List the registered webhooks, the newest first."""
     with connect(url, key) as client:
-        found = _pages(client, "/webhooks")
+        found = list(items(client, "/webhooks"))
     if as_json:
         put_json(found)
         return
@@ -94,15 +94,6 @@ def deliveries(
         return
     for one in found:
         say(f"{one['id']}  {one['created_at']}  {one['type']}  {_outcome(one)}")
-
-
-def _pages(client: httpx.Client, path: str) -> list[dict[str, Any]]:
-    page = call(client, "GET", f"{path}?limit=500")
-    found: list[dict[str, Any]] = page["items"]
-    while page["next_cursor"] is not None:
-        page = call(client, "GET", f"{path}?limit=500&cursor={page['next_cursor']}")
-        found += page["items"]
-    return found
 
 
 def _follow(client: httpx.Client, delivery: dict[str, Any], *, as_json: bool) -> None:

@@ -13,6 +13,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import AsyncIterator, Iterable
+from itertools import takewhile
 from weakref import WeakKeyDictionary
 
 from fastapi.sse import format_sse_event
@@ -70,7 +71,9 @@ class Feed:
 
     def after(self, seq: int) -> list[Encoded]:
         """Events after a number, which must not be before ``start``."""
-        return [event for event in self._tail if event[0] > seq]
+        # From the end: each of many watchers asks for the newest few, not for the whole tail.
+        news = list(takewhile(lambda event: event[0] > seq, reversed(self._tail)))
+        return news[::-1]
 
 
 class Hub:
