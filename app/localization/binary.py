@@ -13,13 +13,14 @@ from app.localization.placement import Placement
 from app.localization.probes import Probe
 from app.localization.session import Session
 from app.localization.settings import Settings
+from app.localization.shapes import Shape
 from app.localization.verdict import Verdict
 
 HEALTHY_MS = 20.0
 HUNG_MS = 5000.0
 BURST_RATE, BURST_FACTOR = 0.05, 2.0
 
-Contains = Callable[[tuple[int, ...]], bool]
+Contains = Callable[[Shape], bool]
 
 
 class BinaryReplica:
@@ -27,8 +28,8 @@ class BinaryReplica:
 
     A probe that contains a faulty component takes ``factor`` times as long, or ``delay_ms`` longer, undiluted;
     of several the worst counts, and what is at fault in everything (``all``) comes on top. A probe contains a
-    shared part when a path between two of its members uses it. A fault that flaps strikes a measurement with
-    its share as the probability; one that grows does so with the sum of the latencies so far.
+    path when it sends over it, and a shared part when one of its paths uses that. A fault that flaps strikes a
+    measurement with its share as the probability; one that grows does so with the sum of the latencies so far.
 
     Parameters
     ----------
@@ -57,7 +58,7 @@ class BinaryReplica:
 
     def answer(self, probe: Probe, number: int) -> Event:
         """The event that answers measurement ``number`` (from 0) of a session."""
-        struck = list(self._struck(probe.members, number))
+        struck = list(self._struck(probe.shape, number))
         hard = {fault.hard for fault in struck}
         if "error" in hard:
             return failed(probe, code="engine_failed", detail="the engine failed (500)", in_flight=probe.members)
@@ -72,9 +73,9 @@ class BinaryReplica:
         self._elapsed_ms += ms
         return measured(probe, tbt_ms=ms, ttft_ms=ms, wall_ms=ms)
 
-    def _struck(self, members: tuple[int, ...], number: int) -> Iterator[Fault]:
+    def _struck(self, shape: Shape, number: int) -> Iterator[Fault]:
         for index, (fault, contains) in enumerate(self._faults, start=1):
-            if not contains(members):
+            if not contains(shape):
                 continue
             if fault.duty < 1 and np.random.default_rng((*self._seed, number, index)).random() >= fault.duty:
                 continue
@@ -91,14 +92,27 @@ def run(settings: Settings, replica: BinaryReplica) -> tuple[Session, Verdict]:
 
 
 def _contains(fault: Fault, placement: Placement | None) -> Contains:
-    if isinstance(fault.component, Component):
-        return frozenset(fault.component.members).issubset
-    if fault.component.kind == "all":
-        return bool
+    component = fault.component
+    if isinstance(component, Component):
+        return _sends_over(*component.members) if component.kind == "path" else _involves(*component.members)
+    if component.kind == "all":
+        return lambda _shape: True
     if placement is None:
-        raise ValueError(f"a fault on {fault.component} needs a placement")
-    crossing = placement.crosses(fault.component)
-    return lambda members: bool(crossing[np.ix_(members, members)].any())
+        raise ValueError(f"a fault on {component} needs a placement")
+    crossing = placement.crosses(component)
+    return lambda shape: bool(crossing[shape.edges.sender, shape.edges.receiver].any())
+
+
+def _involves(rank: int) -> Contains:
+    return lambda shape: bool((shape.edges.receiver == rank).any() or (shape.edges.sender == rank).any())
+
+
+def _sends_over(u: int, v: int) -> Contains:
+    def contains(shape: Shape) -> bool:
+        a, b = shape.edges.sender, shape.edges.receiver
+        return bool((((a == u) & (b == v)) | ((a == v) & (b == u))).any())
+
+    return contains
 
 
 def _slowed(fault: Fault, ms: float) -> float:

@@ -22,5 +22,9 @@ class SettingsError(LocalizationError):
         self.message = message
 
 
+class ShapeError(LocalizationError):
+    """A probe shape that cannot be read."""
+
+
 class EventError(LocalizationError):
     """An event that cannot be read, or that does not belong to the probe in flight."""

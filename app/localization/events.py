@@ -12,8 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast, get_args
 
-from app.localization.errors import EventError
+from app.localization.errors import EventError, ShapeError
 from app.localization.probes import Probe
+from app.localization.shapes import Clique, read_shape
 
 EventType = Literal["settings", "measured", "timed_out", "failed", "resumed", "deadline", "cancelled", "verdict"]
 ANSWERS: frozenset[str] = frozenset({"measured", "timed_out", "failed"})
@@ -29,9 +30,10 @@ class Event:
         See the module's text.
     data : dict
         Plain JSON types. Answers carry ``number``, ``repeat``, ``members``, ``phase``, ``purpose``,
-        ``sequences`` and ``wall_ms``; ``measured`` adds ``tbt_ms`` and ``ttft_ms``; ``timed_out`` adds
-        ``waited_ms``, ``engine_alive`` and ``in_flight``; ``failed`` adds ``code``, ``detail``, ``rank``
-        and ``in_flight``. ``cancelled`` may carry ``code`` and ``detail``: why.
+        ``sequences`` (of a clique) or ``shape`` (of anything else), and ``wall_ms``; ``measured`` adds
+        ``tbt_ms`` and ``ttft_ms``; ``timed_out`` adds ``waited_ms``, ``engine_alive`` and ``in_flight``;
+        ``failed`` adds ``code``, ``detail``, ``rank`` and ``in_flight``. ``cancelled`` may carry ``code`` and
+        ``detail``: why.
     """
 
     type: EventType
@@ -46,13 +48,14 @@ class Event:
 
 def describe(probe: Probe) -> dict[str, Any]:
     """The fields by which an answer names its probe."""
+    shape = probe.shape
     return {
         "number": probe.number,
         "repeat": probe.repeat,
         "members": list(probe.members),
         "phase": probe.phase,
         "purpose": probe.purpose,
-        "sequences": probe.sequences,
+        **({"sequences": shape.sequences} if isinstance(shape, Clique) else {"shape": shape.document()}),
     }
 
 
@@ -144,9 +147,11 @@ def latency_ms(event: Event, signal: str) -> float | None:
 
 
 def _check_answer(kind: str, data: Mapping[str, Any], place: str) -> None:
-    for name in ("number", "repeat", "phase", "sequences"):
+    for name in ("number", "repeat", "phase", *(() if "shape" in data else ("sequences",))):
         if type(data.get(name)) is not int:
             raise EventError(f"{place}: {name} must be a whole number")
+    if "shape" in data:
+        _check_shape(data["shape"], place)
     if not _are_ranks(data.get("members")):
         raise EventError(f"{place}: members must be a list of ranks")
     numbers = {"measured": ("ttft_ms", "tbt_ms"), "timed_out": ("waited_ms",), "failed": ()}[kind]
@@ -167,3 +172,10 @@ def _are_ranks(value: object) -> bool:
 
 def _is_latency(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
+
+
+def _check_shape(document: object, place: str) -> None:
+    try:
+        read_shape(document)
+    except ShapeError as error:
+        raise EventError(f"{place}: shape: {error}") from None

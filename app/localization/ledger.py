@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from app.localization.probes import Phase, Probe, hop_class
 from app.localization.settings import Settings
+from app.localization.shapes import Clique
 from app.localization.thresholds import Reading, baseline_ms, combine
 
 T = TypeVar("T")
@@ -34,15 +35,11 @@ class Ledger:
         self.small_classes: set[str] = set()
 
     def open(self, members: Iterable[int], phase: Phase, purpose: str) -> Probe:
-        """A new probe with the next number; a smaller one than k carries more sequences (`Probe.sequences`)."""
+        """A new probe with the next number; a smaller one than k carries more sequences a send."""
         ranks = tuple(sorted(members))
-        probe = Probe(
-            number=len(self.probes) + 1,
-            members=ranks,
-            phase=phase,
-            purpose=purpose,
-            sequences=max(1, round(self.settings.k / len(ranks))),
-        )
+        # So that every GPU still computes for about k sequences, and a slow one stands out as much.
+        sequences = max(1, round(self.settings.k / len(ranks)))
+        probe = Probe(len(self.probes) + 1, Clique(ranks, sequences), phase, purpose)
         self.probes[probe.number] = probe
         return probe
 

@@ -263,7 +263,7 @@ class Prober:
     async def _park_ranks(self, ranks: Sequence[int]) -> Failure | None:
         if not ranks:
             return None
-        prompts = {r: probe_prompts(self._access, (r,), tokens=1, sequences=1) for r in ranks}
+        prompts = {r: probe_prompts(self._access, {r: 1}, tokens=1) for r in ranks}
         outcome = await self._exchange(Plan(prompts, max_tokens=1))
         if isinstance(outcome, Failure):
             return outcome
@@ -272,12 +272,10 @@ class Prober:
 
     async def _probe(self, probe: Probe) -> Window | Failure:
         prompts = {
-            sender: probe_prompts(
-                self._access, receivers, tokens=self._settings.prompt_tokens, sequences=probe.sequences
-            )
+            sender: probe_prompts(self._access, receivers, tokens=self._settings.prompt_tokens)
             for sender, receivers in probe.sends.items()
         }
-        self._parked -= {sender for sender, receivers in probe.sends.items() if receivers != (sender,)}
+        self._parked -= {sender for sender, receivers in probe.sends.items() if receivers.keys() != {sender}}
         outcome = await self._exchange(Plan(prompts, self._settings.decode_tokens))
         if isinstance(outcome, Failure):
             return outcome

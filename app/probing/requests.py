@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from app.localization.probes import Probe
@@ -56,13 +56,17 @@ def prepare(access: ReplicaAccess, rank: int, body: dict[str, Any]) -> bytes:
     return "\r\n".join(lines).encode("ascii") + b"\r\n\r\n" + payload
 
 
-def probe_prompts(
-    access: ReplicaAccess, receivers: Sequence[int], *, tokens: int, sequences: int
-) -> list[list[int]]:
-    """One prompt a sequence: the receiver's token, repeated; all its choices hit experts on that GPU."""
-    return [[access.gpu_tokens[r]] * tokens for r in receivers for _ in range(sequences)]
+def probe_prompts(access: ReplicaAccess, receivers: Mapping[int, int], *, tokens: int) -> list[list[int]]:
+    """One prompt a sequence: the receiver's token, repeated; all its choices hit experts on that GPU.
+
+    Parameters
+    ----------
+    receivers : mapping of int to int
+        receiver -> sequences.
+    """
+    return [[access.gpu_tokens[r]] * tokens for r, sequences in receivers.items() for _ in range(sequences)]
 
 
 def probe_tokens(probe: Probe, tokens_per_sequence: int) -> int:
     """Tokens that a probe costs the replica, prompts and answers together."""
-    return sum(len(receivers) for receivers in probe.sends.values()) * probe.sequences * tokens_per_sequence
+    return int(probe.shape.edges.sequences.sum()) * tokens_per_sequence

@@ -13,6 +13,7 @@ from app.emulator.replica import EmulatedReplica
 from app.localization.events import Event
 from app.localization.probes import Probe
 from app.localization.settings import Settings
+from app.localization.shapes import Clique
 from app.outbound import Guard, parse_url
 from app.probing.access import ProbeEndpoint, RankChoice, ReplicaAccess
 from app.probing.budget import Budget
@@ -157,8 +158,8 @@ def access_of(replica: EmulatedReplica, **more: Any) -> ReplicaAccess:
     return ReplicaAccess(manifest["model"], manifest["gpu_tokens"], endpoints, GUARD, **more)
 
 
-def probe(*members: int, **changes: Any) -> Probe:
-    return Probe(**{"number": 1, "members": members, "phase": 1, "purpose": "cover", **changes})
+def probe(*members: int, sequences: int = 1, **changes: Any) -> Probe:
+    return Probe(**{"number": 1, "shape": Clique(members, sequences), "phase": 1, "purpose": "cover", **changes})
 
 
 def settings(gpus: int, **changes: Any) -> Settings:
