@@ -13,12 +13,11 @@ from app.jobs import accounts, outcomes, repository
 from app.jobs.models import Job
 from app.jobs.schemas import Detectable, LocalizeRequest, PlanOut
 from app.kit.problems import Problem, invalid, not_found
-from app.localization.cover import Cover, schonheim_bound
+from app.localization.cover import schonheim_bound
 from app.localization.errors import SettingsError
 from app.localization.settings import Settings as SessionSettings
 from app.localization.settings import default_baseline, default_probe_size
-from app.localization.strategies import Strategy, make_strategy
-from app.localization.verdict import detectable
+from app.localization.strategies import SweepPlan, make_strategy
 from app.probing_stops import service as probing_stops
 from app.replicas import service as replicas
 from app.replicas.models import Replica
@@ -111,23 +110,20 @@ def settle(db: Session, replica: Replica, request: LocalizeRequest) -> SessionSe
 
 def plan(replica: Replica, settings: SessionSettings) -> PlanOut:
     """What Phase 1 will take, before anything is sent."""
-    strategy = make_strategy(settings)
-    probes = _cover(strategy)
-    k = strategy.settings.k
-    tokens = sum(len(p) ** 2 for p in probes) * settings.tokens * settings.repeats
-    measurements = len(probes) * settings.repeats
+    sweep = _plan(settings)
+    tokens = sweep.sequences * settings.tokens
     limits = replica.document["limits"]
-    waits = [measurements / limits["probes_per_second"]]
+    waits = [sweep.measurements / limits["probes_per_second"]]
     if limits["tokens_per_second"]:
         waits.append(tokens / limits["tokens_per_second"])
     return PlanOut(
         settings=settings.to_dict(),
-        probes=len(probes),
-        lower_bound=schonheim_bound(settings.gpus, k) if settings.paths_selectable else -(-settings.gpus // k),
-        measurements=measurements,
+        probes=sweep.probes,
+        lower_bound=sweep.lower_bound,
+        measurements=sweep.measurements,
         tokens=tokens,
         seconds_at_least=round(max(waits), 3),
-        detectable=Detectable.model_validate(detectable(strategy, None)),
+        detectable=Detectable.model_validate(sweep.detectable),
     )
 
 
@@ -164,13 +160,13 @@ def create(db: Session, replica: Replica, request: LocalizeRequest, settings: Se
 
 def planned_at_first(settings: SessionSettings) -> int:
     """Measurements of Phase 1."""
-    return len(_cover(make_strategy(settings))) * settings.repeats
+    return _plan(settings).measurements
 
 
-def _cover(strategy: Strategy) -> Cover:
+def _plan(settings: SessionSettings) -> SweepPlan:
     """A large cover takes seconds, once: whoever wants the same one meanwhile waits for it."""
     with _COVERS:
-        return strategy.cover()
+        return make_strategy(settings).plan()
 
 
 def refuse_if_busy(db: Session, replica: Replica) -> None:

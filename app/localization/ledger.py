@@ -3,34 +3,28 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Generator, Iterable
+from collections.abc import Iterable
 from statistics import median
-from typing import TypeVar
 
 from app.localization.probes import Phase, Probe, hop_class
+from app.localization.record import Record, Steps
 from app.localization.settings import Settings
 from app.localization.shapes import Clique
 from app.localization.thresholds import Reading, baseline_ms, combine
-
-T = TypeVar("T")
-# A strategy is a generator: it yields the next measurement and is sent the reading.
-Steps = Generator[Probe, Reading, T]
 
 # Fewer probes of a hop class than this give no baseline of their own.
 SMALLEST_CLASS = 3
 
 
-class Ledger:
-    """Numbers probes, keeps readings, and knows when a probe is slow.
+class Ledger(Record):
+    """The record of a strategy that judges probes by a threshold: it knows when a probe is slow.
 
     ``suspicious`` is T > alpha x baseline of its hop class (paper). A right-censored reading counts as slow:
     a probe's deadline lies far above any threshold.
     """
 
     def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        self.probes: dict[int, Probe] = {}
-        self.readings: dict[int, list[Reading]] = defaultdict(list)
+        super().__init__(settings)
         self.baselines: dict[str, float] = {}
         self.small_classes: set[str] = set()
 
@@ -39,9 +33,7 @@ class Ledger:
         ranks = tuple(sorted(members))
         # So that every GPU still computes for about k sequences, and a slow one stands out as much.
         sequences = max(1, round(self.settings.k / len(ranks)))
-        probe = Probe(len(self.probes) + 1, Clique(ranks, sequences), phase, purpose)
-        self.probes[probe.number] = probe
-        return probe
+        return self.add(Clique(ranks, sequences), phase, purpose)
 
     def sweep(self, probes: list[Probe]) -> Steps[None]:
         """Measure all probes once, then all once more: a burst then hits one repeat of a probe, not all."""

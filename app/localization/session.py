@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from app.localization.components import gpu
 from app.localization.errors import EventError
 from app.localization.events import ANSWERS, Event, latency_ms
-from app.localization.evidence import Finding
 from app.localization.probes import Probe
 from app.localization.settings import Settings
 from app.localization.strategies import Note, make_strategy
@@ -119,7 +117,7 @@ class Session:
     def _failed(self, event: Event, probe: Probe) -> None:
         code, rank, detail = event.data["code"], event.data.get("rank"), event.data.get("detail", "")
         if code == "rank_refused" and isinstance(rank, int):
-            self.strategy.evidence.accuse(Finding(gpu(rank), hard=True))
+            self.strategy.refused(rank)
             self._stop(Note("rank_refused", f"rank {rank} refuses connections on its own URL: {detail}"))
             return
         self._failures += 1

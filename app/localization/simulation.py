@@ -167,7 +167,7 @@ def _settings(n: int, k: int, strategy: str, noise: float, **more: Any) -> Setti
 
 def _phases(session: Session) -> list[int]:
     """Phase of every probe."""
-    return [probe.phase for probe in session.strategy.ledger.probes.values()]
+    return [probe.phase for probe in session.strategy.record.probes.values()]
 
 
 def _trial(

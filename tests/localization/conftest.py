@@ -27,7 +27,7 @@ class Run:
 
     @property
     def probes(self) -> list[Probe]:
-        return list(self.session.strategy.ledger.probes.values())
+        return list(self.session.strategy.record.probes.values())
 
     def phase(self, number: int) -> list[Probe]:
         return [probe for probe in self.probes if probe.phase == number]

@@ -2,12 +2,12 @@
 
 from app.localization.errors import SettingsError
 from app.localization.settings import Settings
-from app.localization.strategies.base import Note, Strategy
+from app.localization.strategies.base import Note, Strategy, SweepPlan
 from app.localization.strategies.faultsense import FaultSense, Pairwise
 
 STRATEGIES: dict[str, type[Strategy]] = {"faultsense": FaultSense, "pairwise": Pairwise}
 
-__all__ = ["STRATEGIES", "Note", "Strategy", "make_strategy"]
+__all__ = ["STRATEGIES", "Note", "Strategy", "SweepPlan", "make_strategy"]
 
 
 def make_strategy(settings: Settings) -> Strategy:

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from app.localization.components import Component, gpu, path
 from app.localization.evidence import Evidence, Finding
-from app.localization.ledger import Ledger, Steps
+from app.localization.ledger import Ledger
 from app.localization.probes import Probe
+from app.localization.record import Steps
 from app.localization.settings import Settings
 from app.localization.strategies.base import Note
 

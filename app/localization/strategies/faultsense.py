@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from app.localization.cover import greedy_cover, survive, vertex_cover
-from app.localization.evidence import Evidence, hitting_set
-from app.localization.ledger import Steps
+from app.localization.components import gpu
+from app.localization.cover import greedy_cover, schonheim_bound, survive, vertex_cover
+from app.localization.evidence import Evidence, Finding, hitting_set
+from app.localization.ledger import Ledger
 from app.localization.probes import Probe
+from app.localization.record import Steps
 from app.localization.settings import Settings
-from app.localization.strategies.base import Note, Strategy
+from app.localization.strategies.base import Note, Report, Strategy, SweepPlan
 from app.localization.strategies.drilldown import Drilldown
+from app.localization.strategies.threshold_report import detectable, threshold_report
 
 PATHS_NOT_SELECTABLE = Note(
     "paths_not_selectable",
@@ -38,8 +41,30 @@ class FaultSense(Strategy):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
+        self.record = self.ledger = Ledger(settings)
+        self.evidence = Evidence(settings)
         self.drilldown = Drilldown(settings, self.ledger, self.evidence, self.notes)
         self._limits: tuple[Note, ...] = ()
+
+    def plan(self) -> SweepPlan:
+        """The whole cover, with all its repeats."""
+        n, k, repeats = self.settings.gpus, self.settings.k, self.settings.repeats
+        cover = self.cover()
+        return SweepPlan(
+            probes=len(cover),
+            measurements=len(cover) * repeats,
+            sequences=sum(len(members) ** 2 for members in cover) * repeats,
+            lower_bound=schonheim_bound(n, k) if self.settings.paths_selectable else -(-n // k),
+            detectable=detectable(self.settings, None),
+        )
+
+    def refused(self, rank: int) -> None:
+        """See `Strategy.refused`."""
+        self.evidence.accuse(Finding(gpu(rank), hard=True))
+
+    def report(self, *, complete: bool) -> Report:
+        """See `Strategy.report`."""
+        return threshold_report(self.ledger, self.evidence, self.notes, complete=complete)
 
     def cover(self) -> tuple[tuple[int, ...], ...]:
         """Greedy cover of GPUs and paths, or of GPUs alone where paths cannot be told apart.
