@@ -8,7 +8,7 @@ from functools import lru_cache
 from threading import Lock
 
 from app.localization.cover.bounds import Cover, check_size, schonheim_bound, verify_cover
-from app.localization.cover.classes import class_first, in_classes, padded
+from app.localization.cover.classes import class_first, in_classes, padded, touching
 from app.localization.cover.designs import Blocks
 from app.localization.cover.greedy import greedy_cover, smaller_greedy_cover
 from app.localization.cover.hosts import aligned
@@ -112,7 +112,8 @@ def _slot(n: int, k: int, hosts: Hosts) -> _Slot:
 def _compute(n: int, k: int, hosts: Hosts) -> BestCover:
     bound = schonheim_bound(n, k)
     blocks, method = _smallest(n, k, hosts, bound)
-    blocks, first = padded(n, k, blocks)
+    first = touching(n, k, blocks)
+    blocks = padded(n, k, blocks)
     if k > 2:  # pairs come in classes already
         blocks = in_classes(blocks, first, n)
     if hosts is not None:
@@ -123,8 +124,7 @@ def _compute(n: int, k: int, hosts: Hosts) -> BestCover:
 
 def _smallest(n: int, k: int, hosts: Hosts, bound: int) -> tuple[Blocks, str]:
     """Blocks of at most k, the first of them touching all points; and the method."""
-    recipes = portfolio(k)
-    blocks, method = recipes.build(n), recipes.recipe(n).method
+    blocks, method = portfolio(k).build(n)
     if len(blocks) > bound:
         blocks = class_first(n, k, polished(n, k, blocks))
     for given in {None, hosts}:

@@ -31,8 +31,17 @@ def class_first(n: int, k: int, blocks: Blocks) -> Blocks:
     if _overlap(masks, chosen) > slack:
         chosen = _search(n, k, blocks, masks)
     chosen.sort(key=lambda i: (-len(blocks[i]), i))
-    taken = set(chosen)
-    return [blocks[i] for i in chosen] + [block for i, block in enumerate(blocks) if i not in taken]
+    rest = sorted(set(range(len(blocks))).difference(chosen))
+    missing = (1 << n) - 1
+    for i in chosen:
+        missing &= ~masks[i]
+    spare = sum(k - len(blocks[i]) for i in chosen)
+    while missing.bit_count() > spare:  # no such class: the blocks that touch most of what is left come next
+        chosen.append(max(rest, key=lambda i: (masks[i] & missing).bit_count()))
+        rest.remove(chosen[-1])
+        missing &= ~masks[chosen[-1]]
+        spare += k - len(blocks[chosen[-1]])
+    return [blocks[i] for i in (*chosen, *rest)]
 
 
 def _overlap(masks: list[int], chosen: Sequence[int]) -> int:
@@ -79,34 +88,34 @@ def _search(n: int, k: int, blocks: Blocks, masks: list[int]) -> list[int]:
     return best
 
 
-def padded(n: int, k: int, blocks: Blocks) -> tuple[Blocks, int]:
-    """Fill blocks up to k points: the first ones with what they do not touch yet, others with rarely used points.
+def touching(n: int, k: int, blocks: Blocks) -> int:
+    """How many of the first blocks touch all points, once short blocks are filled up with what is missing."""
+    touched: set[int] = set()
+    free = 0
+    for number, block in enumerate(blocks, 1):
+        touched.update(block)
+        free += k - len(block)
+        if len(touched) + free >= n:
+            return number
+    return len(blocks)
 
-    Returns
-    -------
-    blocks : list of list of int
-        Of ``k`` points each, ascending.
-    first_class : int
-        How many of the first blocks touch all points.
-    """
-    count = min(-(-n // k), len(blocks))
-    front = [list(block) for block in blocks[:count]]
-    missing = sorted(set(range(n)).difference(*front))
-    for block in front:
-        while len(block) < k and missing:
-            block.append(missing.pop(0))
-    rest = [list(block) for block in blocks[count:]]
-    while missing:  # no class of the least size: the blocks that touch most of what is left come next
-        best = max(range(len(rest)), key=lambda i: len(set(missing).intersection(rest[i])))
-        front.append(rest.pop(best))
-        missing = [point for point in missing if point not in front[-1]]
-    uses = np.bincount([point for block in (*front, *rest) for point in block], minlength=n)
-    for block in (*front, *rest):
+
+def padded(n: int, k: int, blocks: Blocks) -> Blocks:
+    """Fill blocks up to k points: the first ones with what they do not touch yet, others with rarely used points."""
+    count = touching(n, k, blocks)
+    missing = sorted(set(range(n)).difference(*blocks[:count]))
+    filled = []
+    for block in blocks:
+        taken, missing = missing[: k - len(block)], missing[k - len(block) :]
+        filled.append([*block, *taken])
+    uses = np.bincount([point for block in filled for point in block], minlength=n)
+    for block in filled:
         while len(block) < k:
-            rare = np.where(np.isin(np.arange(n), block), np.iinfo(np.int64).max, uses)
+            rare = uses.copy()
+            rare[block] = np.iinfo(uses.dtype).max
             block.append(int(rare.argmin()))
             uses[block[-1]] += 1
-    return [sorted(block) for block in (*front, *rest)], len(front)
+    return [sorted(block) for block in filled]
 
 
 def in_classes(blocks: Blocks, first: int, n: int) -> Blocks:

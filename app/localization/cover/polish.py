@@ -49,20 +49,18 @@ def _times_covered(n: int, blocks: Blocks) -> NDArray[np.int32]:
 
 
 def _joined(k: int, blocks: Blocks) -> Blocks:
-    """Join the longest short block with what shares most points with it, as long as k points hold both."""
-    full = [block for block in blocks if len(block) == k]
-    short = sorted((set(block) for block in blocks if len(block) < k), key=lambda block: -len(block))
-    made = []
-    while short:
-        block = short.pop(0)
-        while len(block) < k:
+    """Join short blocks with what shares most points with them, longest first, as long as k points hold both."""
+    at = sorted((i for i, block in enumerate(blocks) if len(block) < k), key=lambda i: -len(blocks[i]))
+    joined: dict[int, set[int]] = {i: set(blocks[i]) for i in at}
+    for i in at:
+        while i in joined and len(joined[i]) < k:
+            block = joined[i]
             fits = [
-                (len(block & other), len(other), -i)
-                for i, other in enumerate(short)
-                if len(other) <= k - len(block) + 2 and len(block | other) <= k
+                (len(block & other), len(other), -j)
+                for j, other in joined.items()
+                if j != i and len(other) <= k - len(block) + 2 and len(block | other) <= k
             ]
             if not fits:
                 break
-            block |= short.pop(-max(fits)[2])
-        made.append(sorted(block))
-    return full + made
+            block |= joined.pop(-max(fits)[2])
+    return [sorted(joined[i]) if i in joined else block for i, block in enumerate(blocks) if i in joined or len(block) == k]

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
+from typing import Any
 
 from app.localization.cover.bounds import MAX_GPUS
-from app.localization.cover.classes import class_first
+from app.localization.cover.classes import class_first, touching
 from app.localization.cover.designs import Blocks, most_groups
 from app.localization.cover.fields import is_prime_power
 from app.localization.cover.greedy import greedy_cover
 from app.localization.cover.groups import Transversal, Wilson
 from app.localization.cover.recipes import Affine, BlowUp, Deletion, Given, Pairs, Projective, Recipe, Single
-from app.localization.cover.seeds import SEEDED, hole_sizes, seeds
+from app.localization.cover.seeds import SEEDED, SeedBlocks, hole_sizes, seeds
 
 LARGEST = MAX_GPUS + 40  # covers of more points than are asked for, to delete some
 GREEDY_PIECES = 48  # points up to which the greedy's covers are pieces, for a k without seeds
 HOLE_SURPLUS = 2  # ordinary points that a seed with a hole may have too many
-ROUNDS = 1
+TRIED = 4  # recipes of equal cost that are compared by their first class
 
-Offer = tuple[int, Recipe]
+Offer = tuple[int, Callable[..., Recipe], tuple[Any, ...]]  # cost, recipe and its arguments
 
 
 class Portfolio:
@@ -34,60 +35,65 @@ class Portfolio:
         self._sizes = [size for size in range(2, LARGEST // max(2, k - 1) + 1) if most_groups(size) >= k]
         self._commons = sorted({*range(2 * k + 1), *(hole for _, hole in self._holes)})
         self._cost = [0, 0] + [1] * (k - 1) + [sys.maxsize] * (LARGEST - k)
-        self._recipe: list[Recipe] = [Single()] * (LARGEST + 1)
-        for _ in range(ROUNDS):  # cheaper pieces make cheaper covers, and the other way round
-            self._combine()
-            self._delete()
+        self._recipes: list[list[Recipe]] = [[Single()] for _ in range(LARGEST + 1)]
+        for n in range(k + 1, LARGEST + 1):
+            for cost, design, arguments in self._offers(n):
+                if cost <= self._cost[n]:
+                    self._take(n, cost, design(*arguments))
+        for n in range(LARGEST - 1, k, -1):
+            if self._cost[n + 1] <= self._cost[n]:
+                larger = self._recipes[n + 1][0]
+                self._take(n, self._cost[n + 1], larger if isinstance(larger, Deletion) else Deletion(n + 1))
 
     def cost(self, n: int) -> int:
-        """Blocks that the recipe for ``n`` points takes, before polishing."""
+        """Blocks that the cheapest recipes for ``n`` points take."""
         return self._cost[n]
 
-    def recipe(self, n: int) -> Recipe:
-        """The cheapest recipe for ``n`` points."""
-        return self._recipe[n]
+    def build(self, n: int) -> tuple[Blocks, str]:
+        """A cover of ``0..n-1``, and the method.
 
-    def build(self, n: int) -> Blocks:
-        """The cover of ``0..n-1``: blocks of at most k, those that touch all points in front."""
-        k, recipe = self._k, self._recipe[n]
-        smaller = portfolio(k // recipe.copies) if isinstance(recipe, BlowUp) else self
-        return class_first(n, k, recipe.build(n, k, smaller.build))
+        Of the cheapest recipes the first whose ``ceil(n / k)`` first blocks touch all points; or else the one that
+        needs the fewest for that. Blocks have at most k points.
+        """
+        k = self._k
+        tried = []
+        for recipe in self._recipes[n][:TRIED]:
+            smaller = k // recipe.copies if isinstance(recipe, BlowUp) else k
+            blocks = class_first(n, k, recipe.build(n, k, lambda size, k=smaller: _piece(k, size)))
+            tried.append((touching(n, k, blocks), blocks, recipe.method))
+            if tried[-1][0] == -(-n // k):
+                break
+        _, blocks, method = min(tried, key=lambda built: built[0])
+        return blocks, method
 
-    def _combine(self) -> None:
-        for n in range(self._k + 1, LARGEST + 1):
-            for cost, recipe in self._offers(n):
-                if cost < self._cost[n]:
-                    self._cost[n], self._recipe[n] = cost, recipe
-
-    def _delete(self) -> None:
-        for n in range(LARGEST - 1, self._k, -1):
-            if self._cost[n + 1] < self._cost[n]:
-                larger = self._recipe[n + 1]
-                self._cost[n] = self._cost[n + 1]
-                self._recipe[n] = larger if isinstance(larger, Deletion) else Deletion(n + 1)
+    def _take(self, n: int, cost: int, recipe: Recipe) -> None:
+        if cost < self._cost[n]:
+            self._cost[n] = cost
+            self._recipes[n].clear()
+        self._recipes[n].append(recipe)
 
     def _offers(self, n: int) -> Iterator[Offer]:
         k = self._k
         if k == 2:
-            yield n * (n - 1) // 2, Pairs()
+            yield n * (n - 1) // 2, Pairs, ()
             return
         if n in self._found:
-            yield len(self._found[n].blocks), self._found[n]
+            yield len(self._found[n]), Given, (self._found[n], "seed" if k in SEEDED else "greedy")
         yield from self._spaces(n)
         yield from self._transversals(n)
         yield from self._wilson(n)
         for copies in range(2, k // 2 + 1):
             if k % copies == 0:
-                yield portfolio(k // copies).cost(-(-n // copies)), BlowUp(copies)
+                yield portfolio(k // copies).cost(-(-n // copies)), BlowUp, (copies,)
 
     def _spaces(self, n: int) -> Iterator[Offer]:
         k = self._k
         lines = n * (n - 1) // (k * (k - 1))
         for dimension in range(2, MAX_GPUS.bit_length()):
             if n == k**dimension and is_prime_power(k):
-                yield lines, Affine(dimension)
+                yield lines, Affine, (dimension,)
             if n * (k - 2) == (k - 1) ** (dimension + 1) - 1 and is_prime_power(k - 1):
-                yield lines, Projective(dimension)
+                yield lines, Projective, (dimension,)
 
     def _transversals(self, n: int) -> Iterator[Offer]:
         k = self._k
@@ -97,12 +103,12 @@ class Portfolio:
                 if size + common >= n:
                     continue
                 groups = [size + common] * (k - 1) + [last + common] * (last > 0)
-                yield size**2 + self._filled(groups, common), Transversal(size, last, common)
+                yield size**2 + self._filled(groups, common), Transversal, (size, last, common)
                 for points in range(size + common, size + common + HOLE_SURPLUS + 1):
                     if (points, common) in self._holes:
                         holed = (len(groups) - 1) * self._holes[points, common]
                         cost = size**2 + holed + self._cost[groups[-1]]
-                        yield cost, Transversal(size, last, common, points)
+                        yield cost, Transversal, (size, last, common, points)
 
     def _wilson(self, n: int) -> Iterator[Offer]:
         k, weight = self._k, self._k - 1
@@ -116,7 +122,7 @@ class Portfolio:
                 last = bundles - k * size
                 groups = [weight * size + common] * k + [weight * last + common] * (last > 0)
                 joining = size * (size - last) * weight**2 + size * last * (k**2 - 1)
-                yield joining + self._filled(groups, common), Wilson(size, last, common)
+                yield joining + self._filled(groups, common), Wilson, (size, last, common)
 
     def _sizes_between(self, least: int, most: int) -> list[int]:
         return self._sizes[bisect_left(self._sizes, least) : bisect_right(self._sizes, most)]
@@ -127,13 +133,17 @@ class Portfolio:
         return total - (len(groups) - 1) * (common == self._k)
 
 
-def _found_covers(k: int) -> dict[int, Given]:
+def _found_covers(k: int) -> dict[int, SeedBlocks]:
     """Covers that a search found: the seeds, or else the greedy's for few points."""
     if k in SEEDED:
-        return {n: Given(blocks) for n, blocks in seeds(k).items()}
-    if k == 2:
-        return {}
-    return {n: Given(greedy_cover(n, k), "greedy") for n in range(k + 1, GREEDY_PIECES + 1)}
+        return seeds(k)
+    return {n: greedy_cover(n, k) for n in range(k + 1, GREEDY_PIECES + 1)} if k > 2 else {}
+
+
+@lru_cache(maxsize=64)
+def _piece(k: int, n: int) -> Blocks:
+    """A cover as a part of larger ones: shared, so not to be changed."""
+    return portfolio(k).build(n)[0]
 
 
 @lru_cache(maxsize=16)
