@@ -1,15 +1,16 @@
 """Search for the seeds: simulated annealing over blocks with a prescribed rotation.
 
     python -m app.localization.cover.anneal --n 16 --k 4 --rotation 5 --blocks 20 --seed 1
-    python -m app.localization.cover.anneal --n 60 --k 4 --rotation 15 --blocks 300 --class-first --out seeds.json.xz
+    python -m app.localization.cover.anneal --n 48 --k 4 --rotation 12 --class-first --out seeds_4.json.xz
 
 A step replaces one point of one block, half of the time so that a pair becomes covered that is not; the price is
-the number of pairs that no block contains. With ``--rotation m`` a block stands for its m images, which makes a
-search for n points about as hard as one for n / m. ``--class-first`` prescribes the first class, ``--hole w``
-forgives the pairs of the last w points. Some 100,000 steps a second: n <= 16 takes seconds, n = 60 with a rotation
-minutes, and the largest shipped seeds hours; each needs several tries with other seeds and rotations.
-Nothing is written that has not been checked, and a shipped seed is only replaced by a smaller one, or by one of the
-same size that touches all points with fewer first blocks.
+the number of pairs that no block contains. With ``--rotation m`` a block stands for its m images, so there are m
+times fewer blocks to choose. ``--class-first`` prescribes the first class, ``--hole w`` forgives the pairs of the
+last w points. Nothing is written that has not been checked; a seed in a file is only replaced by a smaller one, or
+by one of the same size that touches all points with fewer first blocks.
+
+Two to four hundred thousand steps a second. At the bound, the examples above take seconds, n = 29 a second without
+any rotation; above 50 points it depends on a rotation that fits, and on the number of tries.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Annealing:
         Of the random numbers.
     """
 
-    def __init__(self, rotation: Rotation, k: int, count: int, given: Blocks, hole: int, seed: int) -> None:
+    def __init__(self, rotation: Rotation, k: int, count: int, *, given: Blocks, hole: int, seed: int) -> None:
         self._rng = np.random.default_rng(seed)
         self._points = rotation.n
         self._orbit, self._partners = rotation.pair_orbits()
@@ -90,11 +91,14 @@ class Annealing:
         for number, place, point, chance, most in zip(which, where, points, chances, allowed, strict=True):
             if not self._open:
                 return
-            block, joins = blocks[number], point
             if chance < AIMED:
-                block, place, joins = self._aim(number, place, chance / AIMED)
-            if joins in block:
-                continue
+                self._step(*self._aim(number, place, chance / AIMED), most)
+            else:
+                self._step(blocks[number], place, point, most)
+
+    def _step(self, block: list[int], place: int, joins: int, most: float) -> None:
+        """Replace a point, and take that back when it costs more than the chance of this step allows."""
+        if joins not in block:
             leaves = block[place]
             if self._exchange(block, place, joins) > most:
                 self._exchange(block, place, leaves)
@@ -158,13 +162,13 @@ def search(
     class_first : bool
         Prescribe disjoint blocks that touch all points but fewer than k.
     steps, seed : int
-        Length of the search, and of its random numbers.
+        Length of the search, in whole batches; and where its random numbers start.
     """
     given = rotation.class_blocks(k) if class_first else []
     free = (count - len(given)) // rotation.length
     if free < 1:
         raise SettingsError("blocks", f"{count} blocks leave none to choose with this rotation")
-    annealing = Annealing(rotation, k, free, given, hole, seed)
+    annealing = Annealing(rotation, k, free, given=given, hole=hole, seed=seed)
     if not annealing.run(steps):
         return None
     blocks = given + [block for block in rotation.images(annealing.blocks) if block not in given]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from threading import Lock
 
@@ -113,7 +113,7 @@ def _compute(n: int, k: int, hosts: Hosts) -> BestCover:
     bound = schonheim_bound(n, k)
     blocks, method = _smallest(n, k, hosts, bound)
     first = touching(n, k, blocks)
-    blocks = padded(n, k, blocks)
+    blocks = padded(n, min(n, k), blocks)
     if k > 2:  # pairs come in classes already
         blocks = in_classes(blocks, first, n)
     if hosts is not None:

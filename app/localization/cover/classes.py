@@ -101,7 +101,7 @@ def touching(n: int, k: int, blocks: Blocks) -> int:
 
 
 def padded(n: int, k: int, blocks: Blocks) -> Blocks:
-    """Fill blocks up to k points: the first ones with what they do not touch yet, others with rarely used points."""
+    """Fill blocks up to k points: the first ones with what is not touched yet, others with rarely used points."""
     count = touching(n, k, blocks)
     missing = sorted(set(range(n)).difference(*blocks[:count]))
     filled = []

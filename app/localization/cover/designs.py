@@ -19,7 +19,8 @@ Rows = NDArray[np.int_]
 @lru_cache(maxsize=2048)
 def most_groups(size: int) -> int:
     """Largest u for which ``transversal_design(u, size)`` is built here (MacNeish's bound)."""
-    return min(prime**power for prime, power in factorize(size).items()) + 1
+    orders: list[int] = [prime**power for prime, power in factorize(size).items()]
+    return min(orders) + 1
 
 
 def transversal_design(groups: int, size: int) -> Rows:
@@ -90,7 +91,8 @@ def projective_lines(dimension: int, order: int) -> Blocks:
     through = np.array(sorted({tuple(sorted(set(line))) for line in through.tolist()}))
     shifted = np.sort((through[None] + np.arange(points)[:, None, None]) % points, axis=2)
     lines = np.unique(shifted.reshape(-1, order + 1), axis=0)
-    return _spread_first(lines, dimension, order, points).tolist()
+    ordered: Blocks = _spread_first(lines, dimension, order, points).tolist()
+    return ordered
 
 
 def _spread_first(lines: Rows, dimension: int, order: int, points: int) -> Rows:

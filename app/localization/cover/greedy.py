@@ -88,9 +88,7 @@ def _spread_order(hosts: tuple[int, ...]) -> list[int]:
     return [rank for _, rank in sorted(turn)]
 
 
-def _greedy(
-    n: int, k: int, tie: TieBreak, hosts: NDArray[np.int_] | None, fewer_than: int | None
-) -> Cover | None:
+def _greedy(n: int, k: int, tie: TieBreak, hosts: NDArray[np.int_] | None, fewer_than: int | None) -> Cover | None:
     """Algorithm 1: start at the GPU with most uncovered paths, then add the one that covers most new ones.
 
     ``lowest`` breaks ties by rank, ``busiest`` by the number of paths a GPU still has uncovered. None when the
@@ -100,7 +98,7 @@ def _greedy(
     np.fill_diagonal(uncovered, 0)
     degree = uncovered.sum(axis=1, dtype=np.int32)
     weight = np.int32(n + 1) if tie == "busiest" else np.int32(1)
-    cover = []
+    cover: list[tuple[int, ...]] = []
     while degree.any():
         if fewer_than is not None and len(cover) % BOUND_EVERY == 0:
             # A GPU with d open paths needs d / (k - 1) more probes, rounded up, and a probe holds k GPUs.

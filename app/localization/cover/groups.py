@@ -18,7 +18,7 @@ from app.localization.cover.designs import (
     punctured_plane,
     transversal_design,
 )
-from app.localization.cover.recipes import Piece, restricted
+from app.localization.cover.recipes import Wanted, restricted
 from app.localization.cover.seeds import hole_blocks
 
 
@@ -41,36 +41,35 @@ class Transversal:
     hole_points: int | None = None
     method: ClassVar[str] = "transversal"
 
-    def build(self, n: int, k: int, piece: Piece) -> Blocks:
+    def build(self, wanted: Wanted, /) -> Blocks:
         """Rows of the design and pieces; a parallel class of rows first where the design has them."""
+        n, k = wanted.n, wanted.k
         groups = _groups([self.size] * (k - 1) + [self.last])
         rows = [
             [group[symbol] for group, symbol in zip(groups, row, strict=True) if symbol < len(group)]
             for row in parallel_classes(k, self.size).tolist()
         ]
-        groups = [group for group in groups if group]
         common = list(range(n - self.common, n))
         by_rows = most_groups(self.size) > k
-        if self.hole_points is None:
-            pieces = _fill(groups, common, k, piece, common_in_front=by_rows)
-        else:
-            if self.last:  # the full piece is the cheapest in the cut group
-                groups.insert(0, groups.pop())
-            full = _place(piece(len(groups[0]) + self.common), k, groups[0], common, common_in_front=by_rows)
-            pieces = [full, *(_place_hole(k, self.hole_points, group, common) for group in groups[1:])]
+        pieces = self._pieces(wanted, [group for group in groups if group], common, common_in_front=by_rows)
         if not by_rows:
             return _classes_first(pieces, common, k) + rows
         front = sorted(rows[: self.size], key=len, reverse=True)
         count = -(-n // k)
-        extra = max(0, count - self.size)  # blocks of the full piece, for the common points
-        return [
-            *front[:count],
-            *pieces[0][:extra],
-            *front[count:],
-            *rows[self.size :],
-            *pieces[0][extra:],
-            *(block for filled in pieces[1:] for block in filled),
-        ]
+        extra = max(0, count - self.size)  # blocks of the first piece, for the common points
+        ordered = front[:count] + pieces[0][:extra] + front[count:] + rows[self.size :] + pieces[0][extra:]
+        return ordered + [block for filled in pieces[1:] for block in filled]
+
+    def _pieces(
+        self, wanted: Wanted, groups: list[list[int]], common: list[int], *, common_in_front: bool
+    ) -> list[Blocks]:
+        """Covers on the groups and the common points, a full one first."""
+        if self.hole_points is None:
+            return _fill(wanted, groups, common, common_in_front=common_in_front)
+        if self.last:  # the full piece is the cheapest in the cut group
+            groups = [groups[-1], *groups[:-1]]
+        full = _fill(wanted, groups[:1], common, common_in_front=common_in_front)
+        return full + [_place_hole(wanted.k, self.hole_points, group, common) for group in groups[1:]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +85,9 @@ class Wilson:
     common: int
     method: ClassVar[str] = "wilson"
 
-    def build(self, n: int, k: int, piece: Piece) -> Blocks:
+    def build(self, wanted: Wanted, /) -> Blocks:
         """First classes of the pieces, then what joins the groups."""
-        weight = k - 1
+        n, k, weight = wanted.n, wanted.k, wanted.k - 1
         starts = [[weight * p for p in group] for group in _groups([self.size] * k + [self.last])]
         long, short = punctured_plane(k), transversal_design(k, weight).tolist()
         joining = []
@@ -100,7 +99,7 @@ class Wilson:
                 joining += [[start + place for start, place in zip(at, block, strict=True)] for block in short]
         groups = _groups([weight * self.size] * k + [weight * self.last])
         common = list(range(n - self.common, n))
-        pieces = _fill([group for group in groups if group], common, k, piece, common_in_front=False)
+        pieces = _fill(wanted, [group for group in groups if group], common, common_in_front=False)
         return _classes_first(pieces, common, k) + joining
 
 
@@ -110,15 +109,13 @@ def _groups(sizes: list[int]) -> list[list[int]]:
     return [list(range(end - size, end)) for size, end in zip(sizes, ends, strict=True)]
 
 
-def _fill(
-    groups: list[list[int]], common: list[int], k: int, piece: Piece, *, common_in_front: bool
-) -> list[Blocks]:
+def _fill(wanted: Wanted, groups: list[list[int]], common: list[int], *, common_in_front: bool) -> list[Blocks]:
     """A cover on each group with the common points; k common points are one block, kept once."""
     pieces = [
-        _place(piece(len(group) + len(common)), k, group, common, common_in_front=common_in_front)
+        _place(wanted.piece(len(group) + len(common)), wanted.k, group, common, common_in_front=common_in_front)
         for group in groups
     ]
-    if len(common) == k:
+    if len(common) == wanted.k:
         pieces = [pieces[0], *(filled[1:] for filled in pieces[1:])]
     return pieces
 
@@ -148,7 +145,7 @@ def _place_hole(k: int, points: int, group: list[int], common: list[int]) -> Blo
 
 
 def _classes_first(pieces: list[Blocks], common: list[int], k: int) -> Blocks:
-    """The first classes of all pieces; a block that only adds common points is taken from the first piece alone."""
+    """The first classes of all pieces; blocks that only add common points come from the first piece alone."""
     first: Blocks = []
     rest: Blocks = []
     touched: set[int] = set()

@@ -63,4 +63,8 @@ def _joined(k: int, blocks: Blocks) -> Blocks:
             if not fits:
                 break
             block |= joined.pop(-max(fits)[2])
-    return [sorted(joined[i]) if i in joined else block for i, block in enumerate(blocks) if i in joined or len(block) == k]
+    return [
+        sorted(joined[i]) if i in joined else block
+        for i, block in enumerate(blocks)
+        if i in joined or len(block) == k
+    ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from app.localization.cover.bounds import MAX_GPUS
@@ -14,7 +14,17 @@ from app.localization.cover.designs import Blocks, most_groups
 from app.localization.cover.fields import is_prime_power
 from app.localization.cover.greedy import greedy_cover
 from app.localization.cover.groups import Transversal, Wilson
-from app.localization.cover.recipes import Affine, BlowUp, Deletion, Given, Pairs, Projective, Recipe, Single
+from app.localization.cover.recipes import (
+    Affine,
+    BlowUp,
+    Deletion,
+    Given,
+    Pairs,
+    Projective,
+    Recipe,
+    Single,
+    Wanted,
+)
 from app.localization.cover.seeds import SEEDED, SeedBlocks, hole_sizes, seeds
 
 LARGEST = MAX_GPUS + 40  # covers of more points than are asked for, to delete some
@@ -32,18 +42,16 @@ class Portfolio:
         self._k = k
         self._found = _found_covers(k)
         self._holes = hole_sizes(k)
-        self._sizes = [size for size in range(2, LARGEST // max(2, k - 1) + 1) if most_groups(size) >= k]
+        self._sizes = [size for size in range(2, LARGEST // (k - 1) + 1) if most_groups(size) >= k > 2]
         self._commons = sorted({*range(2 * k + 1), *(hole for _, hole in self._holes)})
         self._cost = [0, 0] + [1] * (k - 1) + [sys.maxsize] * (LARGEST - k)
         self._recipes: list[list[Recipe]] = [[Single()] for _ in range(LARGEST + 1)]
-        for n in range(k + 1, LARGEST + 1):
-            for cost, design, arguments in self._offers(n):
-                if cost <= self._cost[n]:
-                    self._take(n, cost, design(*arguments))
-        for n in range(LARGEST - 1, k, -1):
-            if self._cost[n + 1] <= self._cost[n]:
-                larger = self._recipes[n + 1][0]
-                self._take(n, self._cost[n + 1], larger if isinstance(larger, Deletion) else Deletion(n + 1))
+        for offers in (self._offers_alone, self._offers_with_pieces):
+            for n in range(k + 1, LARGEST + 1):
+                for cost, design, arguments in offers(n):
+                    if cost <= self._cost[n]:
+                        self._take(n, cost, design(*arguments))
+            self._delete()
 
     def cost(self, n: int) -> int:
         """Blocks that the cheapest recipes for ``n`` points take."""
@@ -59,35 +67,40 @@ class Portfolio:
         tried = []
         for recipe in self._recipes[n][:TRIED]:
             smaller = k // recipe.copies if isinstance(recipe, BlowUp) else k
-            blocks = class_first(n, k, recipe.build(n, k, lambda size, k=smaller: _piece(k, size)))
+            blocks = class_first(n, k, recipe.build(Wanted(n, k, partial(_piece, smaller))))
             tried.append((touching(n, k, blocks), blocks, recipe.method))
             if tried[-1][0] == -(-n // k):
                 break
         _, blocks, method = min(tried, key=lambda built: built[0])
         return blocks, method
 
+    def _delete(self) -> None:
+        """A cover of n + 1 points is one of n points."""
+        for n in range(LARGEST - 1, self._k, -1):
+            if self._cost[n + 1] <= self._cost[n]:
+                larger = self._recipes[n + 1][0]
+                self._take(n, self._cost[n + 1], larger if isinstance(larger, Deletion) else Deletion(n + 1))
+
     def _take(self, n: int, cost: int, recipe: Recipe) -> None:
         if cost < self._cost[n]:
             self._cost[n] = cost
             self._recipes[n].clear()
-        self._recipes[n].append(recipe)
+        if recipe not in self._recipes[n]:
+            self._recipes[n].append(recipe)
 
-    def _offers(self, n: int) -> Iterator[Offer]:
+    def _offers_with_pieces(self, n: int) -> Iterator[Offer]:
+        yield from self._transversals(n)
+        yield from self._wilson(n)
+        for copies in range(2, self._k // 2 + 1):
+            if self._k % copies == 0:
+                yield portfolio(self._k // copies).cost(-(-n // copies)), BlowUp, (copies,)
+
+    def _offers_alone(self, n: int) -> Iterator[Offer]:
         k = self._k
         if k == 2:
             yield n * (n - 1) // 2, Pairs, ()
-            return
         if n in self._found:
             yield len(self._found[n]), Given, (self._found[n], "seed" if k in SEEDED else "greedy")
-        yield from self._spaces(n)
-        yield from self._transversals(n)
-        yield from self._wilson(n)
-        for copies in range(2, k // 2 + 1):
-            if k % copies == 0:
-                yield portfolio(k // copies).cost(-(-n // copies)), BlowUp, (copies,)
-
-    def _spaces(self, n: int) -> Iterator[Offer]:
-        k = self._k
         lines = n * (n - 1) // (k * (k - 1))
         for dimension in range(2, MAX_GPUS.bit_length()):
             if n == k**dimension and is_prime_power(k):

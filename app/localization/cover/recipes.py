@@ -16,19 +16,34 @@ from typing import ClassVar, Protocol
 from app.localization.cover.classes import class_order
 from app.localization.cover.designs import Blocks, affine_lines, projective_lines
 
-Piece = Callable[[int], Blocks]
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a recipe is asked for: a cover of ``0..n-1`` by blocks of at most ``k``.
+
+    Attributes
+    ----------
+    n, k : int
+        Points, and points of a block.
+    piece : callable
+        ``piece(v)`` gives a cover of ``0..v-1`` with its first class in front, which must not be changed.
+    """
+
+    n: int
+    k: int
+    piece: Callable[[int], Blocks]
 
 
 class Recipe(Protocol):
-    """One way to build a cover of ``n`` points by blocks of at most ``k``."""
+    """One way to build a cover."""
 
     @property
     def method(self) -> str:
         """The recipe's name."""
         ...
 
-    def build(self, n: int, k: int, piece: Piece) -> Blocks:
-        """Blocks on ``0..n-1``; ``piece(v)`` gives a cover of ``0..v-1`` with its first class in front."""
+    def build(self, wanted: Wanted, /) -> Blocks:
+        """Blocks that cover every pair of points."""
         ...
 
 
@@ -38,9 +53,9 @@ class Single:
 
     method: ClassVar[str] = "single"
 
-    def build(self, n: int, k: int, piece: Piece) -> Blocks:  # noqa: ARG002
+    def build(self, wanted: Wanted, /) -> Blocks:
         """One block."""
-        return [list(range(n))]
+        return [list(range(wanted.n))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +64,15 @@ class Pairs:
 
     method: ClassVar[str] = "pairs"
 
-    def build(self, n: int, k: int, piece: Piece) -> Blocks:  # noqa: ARG002
+    def build(self, wanted: Wanted, /) -> Blocks:
         """The rounds of a tournament in which everybody plays everybody (circle method)."""
-        players = n + n % 2  # an odd number plays against nobody once
+        players = wanted.n + wanted.n % 2  # an odd number plays against nobody once
         turning = players - 1
         rounds = [
             [[turning, i], *([(i + j) % turning, (i - j) % turning] for j in range(1, players // 2))]
             for i in range(turning)
         ]
-        return [block for games in rounds for block in games if max(block) < n]
+        return [block for games in rounds for block in games if max(block) < wanted.n]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +82,7 @@ class Given:
     blocks: tuple[tuple[int, ...], ...]
     method: str = "seed"
 
-    def build(self, n: int, k: int, piece: Piece) -> Blocks:  # noqa: ARG002
+    def build(self, _wanted: Wanted, /) -> Blocks:
         """As it was found."""
         return [list(block) for block in self.blocks]
 
@@ -79,9 +94,9 @@ class Affine:
     dimension: int
     method: ClassVar[str] = "affine"
 
-    def build(self, n: int, k: int, piece: Piece) -> Blocks:  # noqa: ARG002
+    def build(self, wanted: Wanted, /) -> Blocks:
         """Lines by direction: every direction is a parallel class."""
-        return affine_lines(self.dimension, k)
+        return affine_lines(self.dimension, wanted.k)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +106,9 @@ class Projective:
     dimension: int
     method: ClassVar[str] = "projective"
 
-    def build(self, n: int, k: int, piece: Piece) -> Blocks:  # noqa: ARG002
+    def build(self, wanted: Wanted, /) -> Blocks:
         """Lines, a spread first where there is one."""
-        return projective_lines(self.dimension, k - 1)
+        return projective_lines(self.dimension, wanted.k - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +118,10 @@ class Deletion:
     larger: int
     method: ClassVar[str] = "deletion"
 
-    def build(self, n: int, k: int, piece: Piece) -> Blocks:
+    def build(self, wanted: Wanted, /) -> Blocks:
         """Those points go that only the last blocks of the first class touch."""
-        blocks = piece(self.larger)
-        return restricted(blocks, class_order(blocks)[:n])
+        blocks = wanted.piece(self.larger)
+        return restricted(blocks, class_order(blocks)[: wanted.n])
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +131,12 @@ class BlowUp:
     copies: int
     method: ClassVar[str] = "blow-up"
 
-    def build(self, n: int, k: int, piece: Piece) -> Blocks:
+    def build(self, wanted: Wanted, /) -> Blocks:
         """Point p becomes copies * p, copies * p + 1, ...; the portfolio gives pieces of ``k / copies``."""
-        blocks = piece(-(-n // self.copies))
+        n, copies = wanted.n, self.copies
+        blocks = wanted.piece(-(-n // copies))
         return [
-            [point for p in block for point in range(self.copies * p, min(self.copies * (p + 1), n))]
-            for block in blocks
+            [point for p in block for point in range(copies * p, min(copies * (p + 1), n))] for block in blocks
         ]
 
 

@@ -75,7 +75,8 @@ class Rotation:
         """Disjoint blocks of k that the rotation maps to each other, on as many moved points as they can hold.
 
         k cycles hold a block for each place; cycles that are left over hold blocks of equidistant places, where
-        k divides their length.
+        k divides their length. Three or more fixed points that are left over make a block of their own: without a
+        rotation it is filled up, with one that would make a block for each turn.
         """
         cycles = self.turning // self.length
         across = cycles - cycles % k if self.length % k else 0
@@ -91,4 +92,7 @@ class Rotation:
                 for cycle in range(across, cycles)
                 for place in range(step)
             ]
+        left = list(range(len(blocks) * k, self.n))
+        if 3 <= len(left) < k and (self.length == 1 or left[0] >= self.turning):
+            blocks.append(left + list(range(k - len(left)) if self.length == 1 else ()))
         return blocks
