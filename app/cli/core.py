@@ -38,31 +38,36 @@ def cover(
     k: Annotated[int, typer.Option(help="GPUs a probe.")] = 8,
     as_json: AsJson = False,
 ) -> None:
-    """How many probes cover all GPUs and paths (Algorithm 1), and how far that is from the lower bound."""
-    from app.localization.cover import greedy_cover, schonheim_bound
+    """How many probes cover all GPUs and paths, how many Algorithm 1 takes, and the lower bound."""
+    from app.localization.cover import best_cover
     from app.localization.errors import SettingsError
 
     with refusing(SettingsError):
         started = time.perf_counter()
-        probes = len(greedy_cover(n, k))
+        best = best_cover(n, k)
         seconds = round(time.perf_counter() - started, 4)
-        bound = schonheim_bound(n, k)
+    probes, bound = len(best.probes), best.lower_bound
     result = {
         "n": n,
         "k": k,
         "probes": probes,
         "lower_bound": bound,
         "ratio": round(probes / bound, 4),
+        "method": best.method,
+        "greedy_probes": best.greedy_probes,
+        "first_class": best.first_class,
         "pairwise": n * (n - 1) // 2,
         "seconds": seconds,
     }
     if as_json:
         put_json(result)
         return
-    say(f"{probes} probes of {k} cover {n} GPUs and {result['pairwise']} paths in {seconds} s")
+    say(f"{probes} probes of {k} cover {n} GPUs and {result['pairwise']} paths ({best.method}, {seconds} s)")
     say(
-        f"lower bound (Schonheim) {bound}, ratio {result['ratio']}; one probe a pair would be {result['pairwise']}"
+        f"Algorithm 1 takes {result['greedy_probes']}; lower bound (Schonheim) {bound}, ratio {result['ratio']};"
+        f" one probe a pair would be {result['pairwise']}"
     )
+    say(f"the first {best.first_class} probes touch every GPU")
 
 
 def simulate(

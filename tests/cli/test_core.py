@@ -27,17 +27,21 @@ def test_plan_cover_contract() -> None:
     assert document == {
         "n": 300,
         "k": 8,
-        "probes": 1951,
+        "probes": 1641,
         "lower_bound": 1613,
-        "ratio": round(1951 / 1613, 4),
+        "ratio": round(1641 / 1613, 4),
+        "method": "transversal",
+        "greedy_probes": 1951,
+        "first_class": 38,
         "pairwise": 44850,
     }
 
 
 def test_plan_cover_in_words() -> None:
-    words = run("plan", "cover", "--n", 8, "--k", 4).out
-    assert words.startswith("6 probes of 4 cover 8 GPUs and 28 paths")
-    assert "lower bound (Schonheim) 6, ratio 1.0" in words
+    words = run("plan", "cover", "--n", 64, "--k", 8).out
+    assert words.startswith("72 probes of 8 cover 64 GPUs and 2016 paths (affine, ")
+    assert "Algorithm 1 takes 88; lower bound (Schonheim) 72, ratio 1.0; one probe a pair would be 2016" in words
+    assert "the first 8 probes touch every GPU" in words
 
 
 SIMULATE = ("simulate", "--n", 16, "--k", 4, "--trials", 20)

@@ -1,4 +1,4 @@
-"""Covers: sets of size-k probes that together test every GPU and every path (paper, Algorithm 1)."""
+"""The paper's Algorithm 1: covers grown greedily, probe by probe."""
 
 from __future__ import annotations
 
@@ -10,25 +10,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from app.localization.cover.bounds import Cover, check_size
 from app.localization.errors import SettingsError
 
-Cover = tuple[tuple[int, ...], ...]
 TieBreak = Literal["lowest", "busiest"]
-
-MAX_GPUS = 1024
-MAX_PROBE_SIZE = 16
-
-
-def schonheim_bound(n: int, k: int) -> int:
-    """The Schonheim lower bound on the number of k-sets that cover all pairs of n points.
-
-    ``ceil(n/k * ceil((n-1)/(k-1)))``, computed in integers.
-    """
-    _check(n, k)
-    if n <= k:
-        return 1
-    per_gpu = -(-(n - 1) // (k - 1))
-    return -(-n * per_gpu // k)
+TIE_BREAKS: tuple[TieBreak, ...] = ("lowest", "busiest")
+BOUND_EVERY = 64  # probes
 
 
 def greedy_cover(n: int, k: int, hosts: Sequence[int] | None = None) -> Cover:
@@ -54,52 +41,41 @@ def greedy_cover(n: int, k: int, hosts: Sequence[int] | None = None) -> Cover:
     SettingsError
         When ``n``, ``k`` or the length of ``hosts`` is out of range.
     """
-    _check(n, k)
+    check_size(n, k)
     if hosts is not None and len(hosts) != n:
         raise SettingsError("hosts", f"{len(hosts)} hosts given for {n} GPUs")
     if k == 2:
         return tuple(combinations(range(n), 2))  # every pair: there is nothing to choose
-    spread = tuple(hosts) if hosts is not None and k > 2 and len(set(hosts)) > 1 else None
-    return _cached(n, k, spread)
+    return _cached(n, k, _spread(k, hosts))
 
 
-def vertex_cover(n: int, k: int) -> Cover:
-    """Cover every GPU (no paths) by probes of ``k``: for backends where paths cannot be told apart.
-
-    The last probe is filled up with the lowest ranks, so that all probes have the same size.
-    """
-    _check(n, k)
-    size = min(k, n)
-    starts = range(0, n, size)
-    return tuple(
-        tuple(sorted({*range(start, min(start + size, n)), *range(max(0, start + size - n))})) for start in starts
-    )
+def smaller_greedy_cover(n: int, k: int, hosts: Sequence[int] | None, fewer_than: int) -> Cover | None:
+    """The greedy cover if it takes fewer probes than that; given up as soon as it provably does not."""
+    found = _race(n, k, _spread(k, hosts), fewer_than)
+    return None if found is None or len(found) >= fewer_than else found
 
 
-def survive(cover: Cover, n: int, k: int, faults: int) -> Cover:
-    """Add probes until no ``faults`` GPUs together sit in all of them.
-
-    In a small replica a few slow GPUs can be in every probe of a cover; then all probes are alike and the
-    fault becomes the baseline. Needs ``n - faults >= k``; returned unchanged otherwise.
-    """
-    if n - faults < k:
-        return cover
-    probes = list(cover)
-    for group in combinations(range(n), faults):
-        if all(not set(group).isdisjoint(probe) for probe in probes):
-            probes.append(tuple([rank for rank in range(n) if rank not in group][:k]))
-    return tuple(probes)
+def _spread(k: int, hosts: Sequence[int] | None) -> tuple[int, ...] | None:
+    """The hosts where they matter: probes of more than two GPUs, and more than one host."""
+    return tuple(hosts) if hosts is not None and k > 2 and len(set(hosts)) > 1 else None
 
 
 @lru_cache(maxsize=64)
 def _cached(n: int, k: int, hosts: tuple[int, ...] | None) -> Cover:
+    cover = _race(n, k, hosts, None)
+    assert cover is not None  # without a limit nothing is given up
+    return cover
+
+
+def _race(n: int, k: int, hosts: tuple[int, ...] | None, fewer_than: int | None) -> Cover | None:
+    """The smaller result of the two tie-breaks; None when neither can stay below the limit."""
     if n <= k:
         return (tuple(range(n)),)
     order = list(range(n)) if hosts is None else _spread_order(hosts)
     ranked = None if hosts is None else np.array([hosts[rank] for rank in order])
-    ties: tuple[TieBreak, ...] = ("lowest", "busiest")
-    best = min((_greedy(n, k, tie, ranked) for tie in ties), key=len)
-    return tuple(tuple(sorted(order[i] for i in probe)) for probe in best)
+    covers = [_greedy(n, k, tie, ranked, fewer_than) for tie in TIE_BREAKS]
+    best = min((cover for cover in covers if cover is not None), key=len, default=None)
+    return None if best is None else tuple(tuple(sorted(order[i] for i in probe)) for probe in best)
 
 
 def _spread_order(hosts: tuple[int, ...]) -> list[int]:
@@ -112,17 +88,23 @@ def _spread_order(hosts: tuple[int, ...]) -> list[int]:
     return [rank for _, rank in sorted(turn)]
 
 
-def _greedy(n: int, k: int, tie: TieBreak, hosts: NDArray[np.int_] | None) -> Cover:
+def _greedy(n: int, k: int, tie: TieBreak, hosts: NDArray[np.int_] | None, fewer_than: int | None) -> Cover | None:
     """Algorithm 1: start at the GPU with most uncovered paths, then add the one that covers most new ones.
 
-    ``lowest`` breaks ties by rank, ``busiest`` by the number of paths a GPU still has uncovered.
+    ``lowest`` breaks ties by rank, ``busiest`` by the number of paths a GPU still has uncovered. None when the
+    probes so far and the least that is still needed reach ``fewer_than``.
     """
     uncovered = np.ones((n, n), dtype=np.int32)
     np.fill_diagonal(uncovered, 0)
     degree = uncovered.sum(axis=1, dtype=np.int32)
     weight = np.int32(n + 1) if tie == "busiest" else np.int32(1)
-    cover = []
+    cover: list[tuple[int, ...]] = []
     while degree.any():
+        if fewer_than is not None and len(cover) % BOUND_EVERY == 0:
+            # A GPU with d open paths needs d / (k - 1) more probes, rounded up, and a probe holds k GPUs.
+            still = -(-int((-(-degree // (k - 1))).sum()) // k)
+            if len(cover) + still >= fewer_than:
+                return None
         members = _grow_probe(uncovered, degree, k, weight, hosts)
         block = np.ix_(members, members)
         degree[members] -= uncovered[block].sum(axis=1, dtype=np.int32)
@@ -153,10 +135,3 @@ def _grow_probe(
         score += uncovered[chosen] * weight if weight > 1 else uncovered[chosen]
         score[members[: i + 1]] = -(1 << 30)
     return members
-
-
-def _check(n: int, k: int) -> None:
-    if not 2 <= n <= MAX_GPUS:
-        raise SettingsError("n", f"{n} GPUs; 2 to {MAX_GPUS} are supported")
-    if not 2 <= k <= MAX_PROBE_SIZE:
-        raise SettingsError("k", f"probe size {k}; 2 to {MAX_PROBE_SIZE} are supported")

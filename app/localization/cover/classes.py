@@ -1,0 +1,140 @@
+"""Parallel classes: which blocks touch every point once, and probes in the order of such classes.
+
+A block shorter than k can be padded with any points. So ``ceil(n / k)`` blocks are enough to touch all points when
+what they have in common, counted once a point and block too many, is at most ``k * ceil(n / k) - n``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from app.localization.cover.designs import Blocks
+
+SEARCH_STEPS = 3000
+CANDIDATES = 12  # blocks through an untouched point that are compared in one step
+OPEN_CLASSES = 64  # a block joins the first of these that it is disjoint from
+
+
+def class_order(blocks: Iterable[Sequence[int]]) -> list[int]:
+    """All points in the order in which the blocks touch them."""
+    return list(dict.fromkeys(point for block in blocks for point in block))
+
+
+def class_first(n: int, k: int, blocks: Blocks) -> Blocks:
+    """The same blocks, those in front that touch all points with the fewest blocks a search finds."""
+    count = -(-n // k)
+    slack = k * count - n
+    masks = [sum(1 << point for point in block) for block in blocks]
+    chosen = list(range(min(count, len(blocks))))
+    if _overlap(masks, chosen) > slack:
+        chosen = _search(n, k, blocks, masks)
+    chosen.sort(key=lambda i: (-len(blocks[i]), i))
+    rest = sorted(set(range(len(blocks))).difference(chosen))
+    missing = (1 << n) - 1
+    for i in chosen:
+        missing &= ~masks[i]
+    spare = sum(k - len(blocks[i]) for i in chosen)
+    while missing.bit_count() > spare:  # no such class: the blocks that touch most of what is left come next
+        chosen.append(max(rest, key=lambda i: (masks[i] & missing).bit_count()))
+        rest.remove(chosen[-1])
+        missing &= ~masks[chosen[-1]]
+        spare += k - len(blocks[chosen[-1]])
+    return [blocks[i] for i in (*chosen, *rest)]
+
+
+def _overlap(masks: list[int], chosen: Sequence[int]) -> int:
+    touched = total = 0
+    for i in chosen:
+        touched |= masks[i]
+        total += masks[i].bit_count()
+    return total - touched.bit_count()
+
+
+def _search(n: int, k: int, blocks: Blocks, masks: list[int]) -> list[int]:
+    """Exchange blocks at random, those that overlap most for those through untouched points."""
+    through: list[list[int]] = [[] for _ in range(n)]
+    for i, block in enumerate(blocks):
+        for point in block:
+            through[point].append(i)
+    count = -(-n // k)
+    slack = k * count - n
+    rng = np.random.default_rng(n * k)
+    chosen = list(range(count))
+    best, least = chosen, _overlap(masks, chosen)
+    for _ in range(SEARCH_STEPS):
+        once = twice = 0
+        for i in chosen:
+            twice |= once & masks[i]
+            once |= masks[i]
+        untouched = [point for point in range(n) if not once >> point & 1]
+        point = untouched[rng.integers(len(untouched))]
+        offered = through[point]
+        start = int(rng.integers(len(offered)))
+        near = [offered[(start + j) % len(offered)] for j in range(min(CANDIDATES, len(offered)))]
+        joins = min(near, key=lambda i: (masks[i] & once).bit_count())
+        twice |= once & masks[joins]
+        shift = int(rng.integers(count))
+        leaves = max(
+            (chosen[(shift + j) % count] for j in range(count)), key=lambda i: (masks[i] & twice).bit_count()
+        )
+        chosen = [i for i in chosen if i != leaves] + [joins]
+        overlap = _overlap(masks, chosen)
+        if overlap < least:
+            best, least = chosen, overlap
+            if least <= slack:
+                break
+    return best
+
+
+def touching(n: int, k: int, blocks: Blocks) -> int:
+    """How many of the first blocks touch all points, once short blocks are filled up with what is missing."""
+    touched: set[int] = set()
+    free = 0
+    for number, block in enumerate(blocks, 1):
+        touched.update(block)
+        free += k - len(block)
+        if len(touched) + free >= n:
+            return number
+    return len(blocks)
+
+
+def padded(n: int, k: int, blocks: Blocks) -> Blocks:
+    """Fill blocks up to k points: the first ones with what is not touched yet, others with rarely used points."""
+    count = touching(n, k, blocks)
+    missing = sorted(set(range(n)).difference(*blocks[:count]))
+    filled = []
+    for block in blocks:
+        taken, missing = missing[: k - len(block)], missing[k - len(block) :]
+        filled.append([*block, *taken])
+    uses = np.bincount([point for block in filled for point in block], minlength=n)
+    for block in filled:
+        while len(block) < k:
+            rare = uses.copy()
+            rare[block] = np.iinfo(uses.dtype).max
+            block.append(int(rare.argmin()))
+            uses[block[-1]] += 1
+    return [sorted(block) for block in filled]
+
+
+def in_classes(blocks: Blocks, first: int, n: int) -> Blocks:
+    """Keep the first blocks; put the others into classes of disjoint blocks, class after class (first fit)."""
+    everything = (1 << n) - 1
+    done: list[Blocks] = []
+    still_open: list[tuple[int, Blocks]] = []
+    for block in blocks[first:]:
+        mask = sum(1 << point for point in block)
+        for i, (touched, members) in enumerate(still_open):
+            if not touched & mask:
+                members.append(block)
+                still_open[i] = (touched | mask, members)
+                if touched | mask == everything or (everything ^ (touched | mask)).bit_count() < len(block):
+                    done.append(members)
+                    del still_open[i]
+                break
+        else:
+            still_open.append((mask, [block]))
+            if len(still_open) > OPEN_CLASSES:
+                done.append(still_open.pop(0)[1])
+    return blocks[:first] + [block for members in (*done, *(m for _, m in still_open)) for block in members]

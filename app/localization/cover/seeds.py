@@ -1,0 +1,48 @@
+"""The shipped seeds: small covers, and covers with a hole, that a search found.
+
+They came out of simulated annealing over blocks with a prescribed automorphism (a rotation of most points), the
+method of ``anneal`` beside this module; the shipped ones took a compiled program of that kind some hours. Every
+seed is checked when it is written and again in every cover that is built from it.
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+from functools import lru_cache
+from importlib.resources import files
+
+from app.localization.cover.designs import Blocks
+
+SeedBlocks = tuple[tuple[int, ...], ...]
+SEEDED = (4, 8)  # probe sizes with a file of seeds
+
+
+@lru_cache(maxsize=len(SEEDED))
+def _file(k: int) -> dict[str, dict[str, list[list[int]]]]:
+    packed = (files(__package__) / "data" / f"seeds_{k}.json.xz").read_bytes()
+    content: dict[str, dict[str, list[list[int]]]] = json.loads(lzma.decompress(packed))
+    return content
+
+
+def seeds(k: int) -> dict[int, SeedBlocks]:
+    """Covers by blocks of at most ``k``, by number of points; empty for a k without seeds."""
+    if k not in SEEDED:
+        return {}
+    return {int(n): tuple(map(tuple, blocks)) for n, blocks in _file(k)["covers"].items()}
+
+
+def hole_sizes(k: int) -> dict[tuple[int, int], int]:
+    """Number of blocks of each seed with a hole, by (points, points of the hole)."""
+    holes = _file(k)["holes"] if k in SEEDED else {}
+    return {_pair(name): len(blocks) for name, blocks in holes.items()}
+
+
+def hole_blocks(k: int, points: int, hole: int) -> Blocks:
+    """Blocks that cover all pairs of ``0..points-1`` but those of the last ``hole`` points."""
+    return _file(k)["holes"][f"{points},{hole}"]
+
+
+def _pair(name: str) -> tuple[int, int]:
+    points, hole = name.split(",")
+    return int(points), int(hole)
