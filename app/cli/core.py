@@ -1,9 +1,8 @@
-"""Commands on the pure core: plan, simulate, replay; and the exported API document."""
+"""Commands on the pure core: simulate, replay; and the exported API document."""
 
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,53 +20,12 @@ from app.cli.layout import (
 )
 from app.cli.output import AsJson, Refused, put_json, read_settings, refusing, say, write_or_compare
 
-plan = typer.Typer(help="Plan without probing.", no_args_is_help=True)
-
 
 def add_to(app: typer.Typer) -> None:
     """Register the commands."""
-    app.add_typer(plan, name="plan")
     app.command("simulate")(simulate)
     app.command("replay")(replay)
     app.command("openapi")(openapi)
-
-
-@plan.command("cover")
-def cover(
-    n: Annotated[int, typer.Option(help="GPUs.")],
-    k: Annotated[int, typer.Option(help="GPUs a probe.")] = 8,
-    as_json: AsJson = False,
-) -> None:
-    """How many probes cover all GPUs and paths, how many Algorithm 1 takes, and the lower bound."""
-    from app.localization.cover import best_cover
-    from app.localization.errors import SettingsError
-
-    with refusing(SettingsError):
-        started = time.perf_counter()
-        best = best_cover(n, k)
-        seconds = round(time.perf_counter() - started, 4)
-    probes, bound = len(best.probes), best.lower_bound
-    result = {
-        "n": n,
-        "k": k,
-        "probes": probes,
-        "lower_bound": bound,
-        "ratio": round(probes / bound, 4),
-        "method": best.method,
-        "greedy_probes": best.greedy_probes,
-        "first_class": best.first_class,
-        "pairwise": n * (n - 1) // 2,
-        "seconds": seconds,
-    }
-    if as_json:
-        put_json(result)
-        return
-    say(f"{probes} probes of {k} cover {n} GPUs and {result['pairwise']} paths ({best.method}, {seconds} s)")
-    say(
-        f"Algorithm 1 takes {result['greedy_probes']}; lower bound (Schonheim) {bound}, ratio {result['ratio']};"
-        f" one probe a pair would be {result['pairwise']}"
-    )
-    say(f"the first {best.first_class} probes touch every GPU")
 
 
 def simulate(
