@@ -13,7 +13,8 @@ import numpy as np
 from app.localization.cover.designs import Blocks
 
 SEARCH_STEPS = 3000
-CANDIDATES = 12  # blocks through an untouched point that are compared in one step
+BARRED_STEPS = 20  # for which a block that left the class does not come back
+CANDIDATES = 24  # blocks through an untouched point that are compared in one step
 OPEN_CLASSES = 64  # a block joins the first of these that it is disjoint from
 
 
@@ -22,14 +23,14 @@ def class_order(blocks: Iterable[Sequence[int]]) -> list[int]:
     return list(dict.fromkeys(point for block in blocks for point in block))
 
 
-def class_first(n: int, k: int, blocks: Blocks) -> Blocks:
+def class_first(n: int, k: int, blocks: Blocks, steps: int = SEARCH_STEPS) -> Blocks:
     """The same blocks, those in front that touch all points with the fewest blocks a search finds."""
     count = -(-n // k)
     slack = k * count - n
     masks = [sum(1 << point for point in block) for block in blocks]
     chosen = list(range(min(count, len(blocks))))
     if _overlap(masks, chosen) > slack:
-        chosen = _search(n, k, blocks, masks)
+        chosen = _search(n, k, blocks, masks, steps)
     chosen.sort(key=lambda i: (-len(blocks[i]), i))
     rest = sorted(set(range(len(blocks))).difference(chosen))
     missing = (1 << n) - 1
@@ -52,40 +53,47 @@ def _overlap(masks: list[int], chosen: Sequence[int]) -> int:
     return total - touched.bit_count()
 
 
-def _search(n: int, k: int, blocks: Blocks, masks: list[int]) -> list[int]:
-    """Exchange blocks at random, those that overlap most for those through untouched points."""
+def _search(n: int, k: int, blocks: Blocks, masks: list[int], steps: int) -> list[int]:
+    """Exchange the block that overlaps most for one through an untouched point; who left stays out for a while."""
     through: list[list[int]] = [[] for _ in range(n)]
     for i, block in enumerate(blocks):
         for point in block:
             through[point].append(i)
     count = -(-n // k)
-    slack = k * count - n
     rng = np.random.default_rng(n * k)
     chosen = list(range(count))
     best, least = chosen, _overlap(masks, chosen)
-    for _ in range(SEARCH_STEPS):
-        once = twice = 0
-        for i in chosen:
-            twice |= once & masks[i]
-            once |= masks[i]
+    barred_until = [0] * len(blocks)
+    for step in range(steps):
+        if least <= k * count - n:
+            break
+        once, twice = _touched(masks, chosen)
         untouched = [point for point in range(n) if not once >> point & 1]
-        point = untouched[rng.integers(len(untouched))]
-        offered = through[point]
-        start = int(rng.integers(len(offered)))
-        near = [offered[(start + j) % len(offered)] for j in range(min(CANDIDATES, len(offered)))]
+        offered = through[untouched[rng.integers(len(untouched))]]
+        offered = [i for i in offered if barred_until[i] <= step] or offered
+        near = _from(offered, int(rng.integers(len(offered))))[:CANDIDATES]
         joins = min(near, key=lambda i: (masks[i] & once).bit_count())
         twice |= once & masks[joins]
-        shift = int(rng.integers(count))
-        leaves = max(
-            (chosen[(shift + j) % count] for j in range(count)), key=lambda i: (masks[i] & twice).bit_count()
-        )
+        leaves = max(_from(chosen, int(rng.integers(count))), key=lambda i: (masks[i] & twice).bit_count())
+        barred_until[leaves] = step + BARRED_STEPS
         chosen = [i for i in chosen if i != leaves] + [joins]
         overlap = _overlap(masks, chosen)
         if overlap < least:
             best, least = chosen, overlap
-            if least <= slack:
-                break
-    return best
+    return list(best)
+
+
+def _touched(masks: list[int], chosen: Sequence[int]) -> tuple[int, int]:
+    """Masks of the points in at least one and in at least two of the chosen blocks."""
+    once = twice = 0
+    for i in chosen:
+        twice |= once & masks[i]
+        once |= masks[i]
+    return once, twice
+
+
+def _from(items: list[int], start: int) -> list[int]:
+    return items[start:] + items[:start]
 
 
 def touching(n: int, k: int, blocks: Blocks) -> int:
