@@ -52,6 +52,8 @@ class ReplicaAccess:
         Credentials and trust.
     probe_timeout_s : float
         Deadline of one probe.
+    max_num_seqs, max_num_batched_tokens : int or None
+        Sequences that a rank runs at once, and tokens that it takes in a step, from the manifest; None: unknown.
     """
 
     model: str
@@ -62,6 +64,8 @@ class ReplicaAccess:
     bearer: str | None = field(default=None, repr=False)
     ca_pem: str | None = field(default=None, repr=False)
     probe_timeout_s: float = 30.0
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
 
     def endpoint_of(self, rank: int) -> ProbeEndpoint:
         """The endpoint that holds a rank."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 FailureCode = Literal[
+    "load_too_high",  # more than the server takes in a step: never sent
     "overloaded",  # the engine's queue is full (503, also inside a 200 stream)
     "connection_lost",  # the stream broke off
     "no_common_window",  # the senders did not decode together long enough

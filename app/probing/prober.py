@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
@@ -15,50 +15,16 @@ from app.localization.probes import Probe
 from app.localization.settings import Settings
 from app.probing.access import ReplicaAccess
 from app.probing.budget import Budget
-from app.probing.connection import RankConnection
 from app.probing.errors import Failure
-from app.probing.requests import completion_body, prepare, probe_prompts, probe_tokens
-from app.probing.stream import Exchange, Tokens, read_tokens
+from app.probing.limits import too_heavy
+from app.probing.ranks import HungError, Plan, RankRequests
+from app.probing.requests import probe_prompts, probe_tokens
 from app.probing.window import Window, common_window, flatten
 
 # Probes whose common window was too short are taken again, so often.
 MAX_DISCARDS = 5
 # Longest sleep between two looks at whether the measurement is still wanted.
 AWAKE_S = 1.0
-# Which failure decides when several requests of a probe fail: the one that says most.
-SEVERITY = (
-    "rank_refused",
-    "address_refused",
-    "endpoint_unreachable",
-    "parking_timed_out",
-    "engine_failed",
-    "model_not_found",
-    "rank_out_of_range",
-    "request_rejected",
-    "response_too_large",
-    "bad_response",
-    "echo_broken",
-    "stream_cut",
-    "overloaded",
-    "connection_lost",
-    "no_common_window",
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What each of some ranks sends.
-
-    Parameters
-    ----------
-    prompts : dict of int to list of list of int
-        Prompts by sender.
-    max_tokens : int
-        Tokens to decode a sequence.
-    """
-
-    prompts: dict[int, list[list[int]]]
-    max_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,20 +41,6 @@ class Censored:
 
     waited_ms: float
     engine_alive: bool
-
-
-class HungError(Exception):
-    """Requests found no answer before their deadline.
-
-    Parameters
-    ----------
-    waited_ms : float
-        How long they were waited for.
-    """
-
-    def __init__(self, waited_ms: float) -> None:
-        super().__init__(f"no answer in {waited_ms:.0f} ms")
-        self.waited_ms = waited_ms
 
 
 class ProbeInterruptedError(Exception):
@@ -122,13 +74,11 @@ class Prober:
         self._access = access
         self._settings = settings
         self._budget = budget
-        self._connections = {rank: RankConnection(access, rank) for rank in range(settings.gpus)}
+        self._ranks = RankRequests(access, settings.gpus)
         # Ranks whose last request went to their own GPU: their idle dummy steps disturb nobody.
         self._parked: set[int] = set()
         self._warm = False
         self._hung = False
-        # Ranks whose requests were sent last: the set under test when they fail or hang.
-        self._in_flight: list[int] = []
 
     async def __aenter__(self) -> Self:
         return self
@@ -149,8 +99,7 @@ class Prober:
 
     def close(self) -> None:
         """Close all connections."""
-        for connection in self._connections.values():
-            connection.close()
+        self._ranks.close()
 
     async def measure(self, probe: Probe) -> Event:
         """Take one measurement, whatever comes of it.
@@ -166,6 +115,10 @@ class Prober:
         ProbeInterruptedError
             When the measurement is not wanted any more.
         """
+        refused = too_heavy(self._access, probe, self._settings)
+        if refused is not None:
+            self._ranks.in_flight = []
+            return self._event(probe, refused, wall_ms=0.0, discarded=0)
         tokens = probe_tokens(probe, self._settings.tokens)
         discarded, spent_s = 0, 0.0
         while True:
@@ -197,7 +150,7 @@ class Prober:
                 probe,
                 waited_ms=outcome.waited_ms,
                 engine_alive=outcome.engine_alive,
-                in_flight=self._in_flight,
+                in_flight=self._ranks.in_flight,
                 wall_ms=wall_ms,
             )
         if isinstance(outcome, Failure):
@@ -206,7 +159,7 @@ class Prober:
                 code=outcome.code,
                 detail=outcome.detail,
                 rank=outcome.rank,
-                in_flight=self._in_flight,
+                in_flight=self._ranks.in_flight,
                 wall_ms=wall_ms,
                 discarded=discarded,
             )
@@ -227,10 +180,10 @@ class Prober:
             parking = False
             return failure or await self._probe(probe)
         except HungError as hung:
-            under_test = self._in_flight
+            under_test = self._ranks.in_flight
             alive = await self._engine_alive()
             self._hung = not alive
-            self._in_flight = under_test
+            self._ranks.in_flight = under_test
             # The probe itself was never sent: its members must not be taken for slow.
             return _parking_failure(under_test, hung) if parking and alive else Censored(hung.waited_ms, alive)
 
@@ -264,7 +217,7 @@ class Prober:
         if not ranks:
             return None
         prompts = {r: probe_prompts(self._access, {r: 1}, tokens=1) for r in ranks}
-        outcome = await self._exchange(Plan(prompts, max_tokens=1))
+        outcome = await self._ranks.ask(Plan(prompts, max_tokens=1))
         if isinstance(outcome, Failure):
             return outcome
         self._parked.update(ranks)
@@ -276,7 +229,7 @@ class Prober:
             for sender, receivers in probe.sends.items()
         }
         self._parked -= {sender for sender, receivers in probe.sends.items() if receivers.keys() != {sender}}
-        outcome = await self._exchange(Plan(prompts, self._settings.decode_tokens))
+        outcome = await self._ranks.ask(Plan(prompts, self._settings.decode_tokens))
         if isinstance(outcome, Failure):
             return outcome
         sent_at, tokens = outcome
@@ -289,63 +242,11 @@ class Prober:
             )
         return window
 
-    async def _exchange(self, plan: Plan) -> tuple[float, dict[int, Tokens]] | Failure:
-        """Send requests of several ranks at once and read all answers.
-
-        Raises
-        ------
-        HungError
-            When an answer is missing at the deadline; the requests are dropped.
-        """
-        bodies = {
-            rank: completion_body(self._access, prompts, max_tokens=plan.max_tokens)
-            for rank, prompts in plan.prompts.items()
-        }
-        self._in_flight = sorted(bodies)
-        requests = {rank: prepare(self._access, rank, body) for rank, body in bodies.items()}
-        failure = await self._open(requests)
-        if failure is not None:
-            return failure
-        sent_at = time.perf_counter()
-        futures = [self._connections[rank].send(request) for rank, request in requests.items()]
-        _, late = await asyncio.wait(futures, timeout=self._access.probe_timeout_s)
-        if late:
-            for rank in requests:
-                self._connections[rank].close()
-            raise HungError(round(1000 * (time.perf_counter() - sent_at), 3))
-        results = {rank: self._read(rank, plan) for rank in requests}
-        failures = [r for r in results.values() if isinstance(r, Failure)]
-        if failures:
-            return min(failures, key=lambda f: SEVERITY.index(f.code))
-        return sent_at, {rank: r for rank, r in results.items() if isinstance(r, Tokens)}
-
-    async def _open(self, ranks: Mapping[int, object]) -> Failure | None:
-        """Open what is not open; a refused rank is only to blame when another one answers."""
-        opened = await asyncio.gather(*(self._connections[rank].open() for rank in ranks))
-        failures = [f for f in opened if f is not None]
-        if not failures:
-            return None
-        worst = min(failures, key=lambda f: SEVERITY.index(f.code))
-        if worst.code != "rank_refused" or await self._someone_answers({f.rank for f in failures}):
-            return worst
-        return Failure("endpoint_unreachable", f"{worst.detail}, and so does every other rank", worst.rank)
-
-    async def _someone_answers(self, refused: set[int | None]) -> bool:
-        others = [c for rank, c in self._connections.items() if rank not in refused]
-        return None in await asyncio.gather(*(c.open() for c in others))
-
-    def _read(self, rank: int, plan: Plan) -> Tokens | Failure:
-        exchange = self._connections[rank].answer()
-        outcome = read_tokens(exchange) if isinstance(exchange, Exchange) else exchange
-        if isinstance(outcome, Failure):
-            return Failure(outcome.code, f"rank {rank}: {outcome.detail}", rank)
-        return _check_echo(rank, outcome, plan.prompts[rank], plan.max_tokens) or outcome
-
     async def _engine_alive(self) -> bool:
         """Whether a rank other than those under test still answers: a hang freezes the whole engine."""
-        others = [r for r in range(self._settings.gpus) if r not in self._in_flight]
+        others = [r for r in range(self._settings.gpus) if r not in self._ranks.in_flight]
         try:
-            return await self._park_ranks((others or self._in_flight)[:1]) is None
+            return await self._park_ranks((others or self._ranks.in_flight)[:1]) is None
         except HungError:
             return False
 
@@ -358,25 +259,3 @@ def _parking_failure(ranks: Sequence[int], hung: HungError) -> Failure:
         " answers",
         ranks[0] if len(ranks) == 1 else None,
     )
-
-
-def _check_echo(rank: int, tokens: Tokens, prompts: Sequence[Sequence[int]], max_tokens: int) -> Failure | None:
-    """Decode steps hit the experts under test only while every token is echoed."""
-    if any(index >= len(prompts) for index in tokens.ids):
-        return Failure("bad_response", f"rank {rank}: a sequence came back that was not asked for", rank)
-    for index, prompt in enumerate(prompts):
-        ids = tokens.ids.get(index, [])
-        if any(i != prompt[0] for i in ids):
-            return Failure(
-                "echo_broken",
-                f"rank {rank}: token {prompt[0]} was not answered by itself; is this the manifest's probe model?",
-                rank,
-            )
-        if len(ids) != max_tokens:
-            return Failure(
-                "stream_cut",
-                f"rank {rank}: {len(ids)} of {max_tokens} tokens came back; do prompt and decode tokens fit the"
-                " model's length?",
-                rank,
-            )
-    return None

@@ -17,6 +17,8 @@ from app.probing.errors import Failure, FailureCode
 
 Chunk = tuple[float, bytes]
 """Bytes and their arrival time in seconds; no bytes stand for the end of the connection."""
+Choice = tuple[int, list[int]]
+"""Index of a sequence, and tokens of it."""
 
 
 @dataclass(slots=True)
@@ -122,23 +124,29 @@ def read_exchange(chunks: Sequence[Chunk]) -> Exchange:
 def read_tokens(exchange: Exchange) -> Tokens | Failure:
     """Tokens of a streaming completion, or why there are none.
 
-    vLLM reports overload and a dead worker inside a stream that began with HTTP 200.
+    vLLM reports overload and a dead worker inside a stream that began with HTTP 200. Since a token is answered by
+    itself, most events are byte for byte the one before: each is parsed once.
     """
     if exchange.status == 0:
         return Failure("connection_lost", "the connection closed before an answer")
     if exchange.status != 200:
         return _by_status(exchange.status, b"".join(piece for _, piece in exchange.pieces))
-    tokens, events = Tokens(), 0
+    tokens, known = Tokens(), dict[bytes, list[Choice]]()
     for time, line in _lines(exchange.pieces):
         if not line.startswith(b"data:"):
             continue
-        events += 1
-        failure = _take_event(line[5:].strip(), time, tokens)
-        if failure is not None:
-            return failure
+        choices = known.get(line)
+        if choices is None:
+            read = _read_event(line[5:].strip())
+            if isinstance(read, Failure):
+                return read
+            choices = known[line] = read
+        for index, ids in choices:
+            tokens.times[index].extend([time] * len(ids))
+            tokens.ids[index].extend(ids)
     if not exchange.complete:
         return Failure("connection_lost", "the stream broke off")
-    return tokens if events else Failure("bad_response", "the answer is not a stream of events")
+    return tokens if known else Failure("bad_response", "the answer is not a stream of events")
 
 
 def _lines(pieces: Sequence[Chunk]) -> Iterator[Chunk]:
@@ -152,9 +160,10 @@ def _lines(pieces: Sequence[Chunk]) -> Iterator[Chunk]:
             yield from ((time, line) for line in lines)
 
 
-def _take_event(payload: bytes, time: float, tokens: Tokens) -> Failure | None:
+def _read_event(payload: bytes) -> list[Choice] | Failure:
+    """Tokens that an event carries, by sequence."""
     if payload == b"[DONE]":
-        return None
+        return []
     try:
         document = json.loads(payload)
     except (ValueError, RecursionError):
@@ -164,23 +173,21 @@ def _take_event(payload: bytes, time: float, tokens: Tokens) -> Failure | None:
     if document.get("error") is not None:
         return _in_stream(document["error"])
     choices = document.get("choices")
-    if not isinstance(choices, list) or not all(_take_choice(choice, time, tokens) for choice in choices):
+    read = [_read_choice(choice) for choice in choices] if isinstance(choices, list) else [None]
+    if None in read:
         return Failure("bad_response", "an event of the stream has no choices as /v1/completions gives them")
-    return None
+    return [choice for choice in read if choice is not None and choice[1]]
 
 
-def _take_choice(choice: object, time: float, tokens: Tokens) -> bool:
-    """Take one sequence's tokens; False when they are not in the shape that vLLM gives them."""
+def _read_choice(choice: object) -> Choice | None:
+    """One sequence's tokens; None when they are not in the shape that vLLM gives them."""
     if not isinstance(choice, dict):
-        return False
+        return None
     index, ids = choice.get("index"), choice.get("token_ids")
     ids = [] if ids is None else ids
     if not _is_natural(index) or not isinstance(ids, list) or not all(map(_is_natural, ids)):
-        return False
-    if ids:
-        tokens.times[index].extend([time] * len(ids))
-        tokens.ids[index].extend(ids)
-    return True
+        return None
+    return index, ids
 
 
 def _is_natural(value: object) -> TypeGuard[int]:

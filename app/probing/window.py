@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 MIN_SHARE = 0.8
 # No engine decodes faster: a stream that came in one burst, held up somewhere on its way, tells nothing.
 MIN_TBT_MS = 0.05
+# Tokens that follow each other within this share of the mean time between tokens were held up and came together.
+BURST_SHARE = 0.125
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +24,8 @@ class Window:
     Parameters
     ----------
     tbt_ms : float or None
-        Mean time between tokens in the common window; None when no sequence has two tokens in it.
+        Mean time between tokens in the common window; None when a sequence has less than two tokens in it, or
+        most of them in one burst.
     ttft_ms : float
         From sending to the last sequence's first token.
     skew_ms : float
@@ -66,8 +70,17 @@ def common_window(sequences: Sequence[Sequence[float]], sent_at: float) -> Windo
 
 
 def _mean_gap(times: Sequence[float], start: float, end: float) -> float | None:
+    """Mean time between the tokens of the window, from the last of a burst that it begins with.
+
+    Of tokens that were held up on their way and came together only the last can have come when it was made;
+    counted from the first, the stream would look faster than any step. None where a burst leaves too little.
+    """
     inside = [t for t in times if start <= t <= end]
-    return (inside[-1] - inside[0]) / (len(inside) - 1) if len(inside) > 1 else None
+    if len(inside) < 2:
+        return None
+    gaps, burst = len(inside) - 1, BURST_SHARE * (inside[-1] - inside[0])
+    held_up = next((i for i, (a, b) in enumerate(pairwise(inside)) if gaps * (b - a) >= burst), gaps)
+    return (inside[-1] - inside[held_up]) / (gaps - held_up) if held_up <= gaps / 2 else None
 
 
 def flatten(by_rank: Mapping[int, Mapping[int, Sequence[float]]]) -> list[Sequence[float]]:

@@ -169,6 +169,8 @@ def access(replica: Replica) -> ReplicaAccess:
         bearer=None if replica.bearer is None else secrets.decrypt(replica.bearer),
         ca_pem=document["ca_pem"],
         probe_timeout_s=get_settings().probe_timeout_s,
+        max_num_seqs=manifest["max_num_seqs"],
+        max_num_batched_tokens=manifest["max_num_batched_tokens"],
     )
 
 

@@ -10,7 +10,8 @@ from app.localization.session import Session
 from app.probing import recorder
 from app.probing.budget import Budget
 from app.probing.errors import FailureCode
-from app.probing.prober import MAX_DISCARDS, SEVERITY, Prober
+from app.probing.prober import MAX_DISCARDS, Prober
+from app.probing.ranks import SEVERITY
 from tests.outbound.servers import FakeServer, Hangup, closed_port, whole
 
 from .support import (

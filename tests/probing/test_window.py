@@ -99,6 +99,30 @@ def test_time_scales(sequences, factor):
     assert b.share == pytest.approx(a.share)
 
 
+def tokens_with_a_burst(before, together, after):
+    """A token a second, but those of the burst come with its last one."""
+    end = before + together
+    return [float(i if not before <= i < end else end - 1) for i in range(end + after)]
+
+
+@pytest.mark.parametrize(("before", "together", "after"), [(0, 4, 6), (0, 6, 6), (3, 4, 3), (5, 5, 0)])
+def test_a_burst_does_not_make_a_stream_faster(before, together, after):
+    assert common_window([tokens_with_a_burst(before, together, after)], 0.0).tbt_ms == pytest.approx(1000)
+
+
+def test_a_stream_that_mostly_came_in_its_first_burst_is_no_measurement():
+    """Seen on a starved server: 12 of 16 tokens at once, then a few, at a fifth of the real time between them."""
+    window = common_window([tokens_with_a_burst(0, 12, 4)], 0.0)
+    assert window.tbt_ms is None
+    assert not window.usable
+
+
+def test_steps_that_are_slow_at_times_are_no_bursts():
+    # Steps of 5 and of 35 ms: what a fault that comes and goes does.
+    times = [0.0, 0.005, 0.01, 0.015, 0.05, 0.055, 0.06, 0.095, 0.1]
+    assert common_window([times], 0.0).tbt_ms == pytest.approx(12.5)
+
+
 def test_all_sequences_of_all_senders_are_compared():
     assert flatten({0: {0: [1.0], 1: [2.0]}, 3: {0: [3.0]}}) == [[1.0], [2.0], [3.0]]
 
