@@ -24,25 +24,40 @@ def class_order(blocks: Iterable[Sequence[int]]) -> list[int]:
 
 
 def class_first(n: int, k: int, blocks: Blocks, steps: int = SEARCH_STEPS) -> Blocks:
-    """The same blocks, those in front that touch all points with the fewest blocks a search finds."""
+    """The same blocks, those in front that touch all points with the fewest blocks a search finds.
+
+    Where one or two points are over, the first ``n // k`` blocks are disjoint if that can be had: any block with
+    the points that are over completes the class, and a larger cover can use the disjoint ones alone.
+    """
     count = -(-n // k)
     slack = k * count - n
-    masks = [sum(1 << point for point in block) for block in blocks]
-    chosen = list(range(min(count, len(blocks))))
-    if _overlap(masks, chosen) > slack:
-        chosen = _search(n, k, blocks, masks, steps)
-    chosen.sort(key=lambda i: (-len(blocks[i]), i))
+    masks = _masks(blocks)
+    chosen = _chosen(n, blocks, n // k, 0, steps) if n % k in {1, 2} else []
+    if not chosen or _overlap(masks, chosen):
+        chosen = _chosen(n, blocks, count, slack, steps)
+    _, twice = _touched(masks, chosen)
+    chosen.sort(key=lambda i: ((masks[i] & twice).bit_count(), -len(blocks[i]), i))  # what overlaps comes last
     rest = sorted(set(range(len(blocks))).difference(chosen))
     missing = (1 << n) - 1
     for i in chosen:
         missing &= ~masks[i]
     spare = sum(k - len(blocks[i]) for i in chosen)
-    while missing.bit_count() > spare:  # no such class: the blocks that touch most of what is left come next
+    while missing.bit_count() > spare:  # the blocks that touch most of what is left come next
         chosen.append(max(rest, key=lambda i: (masks[i] & missing).bit_count()))
         rest.remove(chosen[-1])
         missing &= ~masks[chosen[-1]]
         spare += k - len(blocks[chosen[-1]])
     return [blocks[i] for i in (*chosen, *rest)]
+
+
+def _chosen(n: int, blocks: Blocks, count: int, slack: int, steps: int) -> list[int]:
+    """So many blocks with little in common: the first ones if they will do, or else what a search finds."""
+    first = list(range(min(count, len(blocks))))
+    return first if _overlap(_masks(blocks[:count]), first) <= slack else _search(n, blocks, count, slack, steps)
+
+
+def _masks(blocks: Blocks) -> list[int]:
+    return [sum(1 << point for point in block) for block in blocks]
 
 
 def _overlap(masks: list[int], chosen: Sequence[int]) -> int:
@@ -53,19 +68,19 @@ def _overlap(masks: list[int], chosen: Sequence[int]) -> int:
     return total - touched.bit_count()
 
 
-def _search(n: int, k: int, blocks: Blocks, masks: list[int], steps: int) -> list[int]:
+def _search(n: int, blocks: Blocks, count: int, slack: int, steps: int) -> list[int]:
     """Exchange the block that overlaps most for one through an untouched point; who left stays out for a while."""
+    masks = _masks(blocks)
     through: list[list[int]] = [[] for _ in range(n)]
     for i, block in enumerate(blocks):
         for point in block:
             through[point].append(i)
-    count = -(-n // k)
-    rng = np.random.default_rng(n * k)
+    rng = np.random.default_rng(n)
     chosen = list(range(count))
     best, least = chosen, _overlap(masks, chosen)
     barred_until = [0] * len(blocks)
     for step in range(steps):
-        if least <= k * count - n:
+        if least <= slack:
             break
         once, twice = _touched(masks, chosen)
         untouched = [point for point in range(n) if not once >> point & 1]
@@ -131,8 +146,7 @@ def in_classes(blocks: Blocks, first: int, n: int) -> Blocks:
     everything = (1 << n) - 1
     done: list[Blocks] = []
     still_open: list[tuple[int, Blocks]] = []
-    for block in blocks[first:]:
-        mask = sum(1 << point for point in block)
+    for block, mask in zip(blocks[first:], _masks(blocks[first:]), strict=True):
         for i, (touched, members) in enumerate(still_open):
             if not touched & mask:
                 members.append(block)

@@ -50,25 +50,25 @@ class Transversal:
             for row in parallel_classes(k, self.size).tolist()
         ]
         common = list(range(n - self.common, n))
-        by_rows = most_groups(self.size) > k
-        pieces = self._pieces(wanted, [group for group in groups if group], common, common_in_front=by_rows)
-        if not by_rows:
-            return _classes_first(pieces, common, k) + rows
+        groups = [group for group in groups if group]
+        if most_groups(self.size) <= k:
+            level = groups if self.last == self.size else groups[: k - 1]
+            if self.hole_points is None:
+                return _assembled(wanted, level, groups[len(level) :], common, rows)
+        pieces = self._pieces(wanted, groups, common)
         front = sorted(rows[: self.size], key=len, reverse=True)
         count = -(-n // k)
         extra = max(0, count - self.size)  # blocks of the first piece, for the common points
         ordered = front[:count] + pieces[0][:extra] + front[count:] + rows[self.size :] + pieces[0][extra:]
         return ordered + [block for filled in pieces[1:] for block in filled]
 
-    def _pieces(
-        self, wanted: Wanted, groups: list[list[int]], common: list[int], *, common_in_front: bool
-    ) -> list[Blocks]:
+    def _pieces(self, wanted: Wanted, groups: list[list[int]], common: list[int]) -> list[Blocks]:
         """Covers on the groups and the common points, a full one first."""
         if self.hole_points is None:
-            return _fill(wanted, groups, common, common_in_front=common_in_front)
+            return _fill(wanted, groups, common, common_in_front=True)
         if self.last:  # the full piece is the cheapest in the cut group
             groups = [groups[-1], *groups[:-1]]
-        full = _fill(wanted, groups[:1], common, common_in_front=common_in_front)
+        full = _fill(wanted, groups[:1], common, common_in_front=True)
         return full + [_place_hole(wanted.k, self.hole_points, group, common) for group in groups[1:]]
 
 
@@ -99,8 +99,7 @@ class Wilson:
                 joining += [[start + place for start, place in zip(at, block, strict=True)] for block in short]
         groups = _groups([weight * self.size] * k + [weight * self.last])
         common = list(range(n - self.common, n))
-        pieces = _fill(wanted, [group for group in groups if group], common, common_in_front=False)
-        return _classes_first(pieces, common, k) + joining
+        return _assembled(wanted, groups[:k], [group for group in groups[k:] if group], common, joining)
 
 
 def _groups(sizes: list[int]) -> list[list[int]]:
@@ -144,18 +143,40 @@ def _place_hole(k: int, points: int, group: list[int], common: list[int]) -> Blo
     return [[targets[p] for p in block] for block in restricted(hole_blocks(k, points, len(common)), kept)]
 
 
-def _classes_first(pieces: list[Blocks], common: list[int], k: int) -> Blocks:
-    """The first classes of all pieces; blocks that only add common points come from the first piece alone."""
-    first: Blocks = []
-    rest: Blocks = []
-    touched: set[int] = set()
-    for filled in pieces:
-        count = -(-len({point for block in filled for point in block}) // k)
-        for i, block in enumerate(filled):
-            if i < count and not touched.issuperset(block):
-                touched.update(block)
-                first.append(block)
-            else:
-                rest.append(block)
-        touched.update(common)
-    return sorted(first, key=len, reverse=True) + rest
+def _assembled(
+    wanted: Wanted, level: list[list[int]], cut: list[list[int]], common: list[int], joining: Blocks
+) -> Blocks:
+    """Groups of one size and a cut one, filled, and the blocks that join the groups; the first class in front.
+
+    Where k does not divide the size of a group, some of its points are over. They are put on disjoint blocks that
+    join the groups. So the class is: blocks inside the groups, those joining blocks, and blocks of the last piece
+    for the cut group and the common points.
+    """
+    k, size = wanted.k, len(level[0])
+    over = _disjoint(joining, level, size % k)
+    taken = {point for block in over for point in block}
+    level = [sorted(group, key=taken.__contains__) for group in level]  # what is over comes last
+    pieces = _fill(wanted, [*level, *cut], common, common_in_front=False)
+    first = list(over)
+    for group, filled in zip(level, pieces, strict=False):
+        inside = set(group) - taken
+        first += [block for block in filled[: size // k + 1] if inside.issuperset(block)][: size // k]
+    shared = pieces[0][:1] if len(common) == k else []
+    last = pieces[-1] if cut else sorted(pieces[0], key=lambda block: -len(set(common).intersection(block)))
+    first += shared + last[: -(-(sum(map(len, cut)) + len(common)) // k) - len(shared)]
+    put = {id(block) for block in first}
+    every = [block for filled in pieces for block in filled] + joining
+    return first + [block for block in every if id(block) not in put]
+
+
+def _disjoint(joining: Blocks, groups: list[list[int]], count: int) -> Blocks:
+    """The first so many disjoint blocks that have a point in each of the groups and none elsewhere."""
+    allowed = {point for group in groups for point in group}
+    found: Blocks = []
+    for block in joining:
+        if len(found) == count:
+            break
+        if len(block) == len(groups) and allowed.issuperset(block):
+            found.append(block)
+            allowed.difference_update(block)
+    return found
