@@ -68,13 +68,13 @@ class EngineObserver:
         """Count the tokens of one request in one step."""
         counters = self.ranks[request.rank]
         counters.generation_tokens += len(sequences)
-        for sequence in sequences:
-            if sequence.produced == 1:
-                counters.prompt_tokens += len(sequence.prompt)
-                counters.ttft.observe(now - request.arrived)
-            elif request.last_token is not None:
-                counters.tbt.observe(now - request.last_token)
-            counters.finished += sequence.finished
+        counters.finished += sum(sequence.finished for sequence in sequences)
+        first = [sequence for sequence in sequences if sequence.produced == 1]
+        if first:
+            counters.prompt_tokens += sum(len(sequence.prompt) for sequence in first)
+            counters.ttft.observe(now - request.arrived, len(first))
+        if request.last_token is not None and len(first) < len(sequences):
+            counters.tbt.observe(now - request.last_token, len(sequences) - len(first))
         request.last_token = now
 
     def step_error_ms(self) -> dict[str, float]:

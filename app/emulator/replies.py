@@ -10,7 +10,8 @@ import asyncio
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from uuid import uuid4
 
 from app.emulator.completion import Completion
@@ -28,6 +29,12 @@ def compact(document: object) -> str:
     return json.dumps(document, separators=(",", ":"))
 
 
+@lru_cache(maxsize=1024)
+def _compact_ids(prompt: tuple[int, ...]) -> str:
+    """Many ranks get the same prompts at once, and their first tokens must not wait for each other's JSON."""
+    return compact(prompt)
+
+
 @dataclass(frozen=True, slots=True)
 class TokenTexts:
     """Texts and log-probabilities of tokens.
@@ -39,10 +46,14 @@ class TokenTexts:
     """
 
     manifest: Manifest
+    _texts: dict[int, str] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def text(self, token: int) -> str:
         """Return the text of a token: its experts, as the probe model's tokenizer writes them."""
-        return " x" + "_".join(map(str, self.manifest.experts_of(token)))
+        text = self._texts.get(token)
+        if text is None:
+            text = self._texts[token] = " x" + "_".join(map(str, self.manifest.experts_of(token)))
+        return text
 
     def name(self, token: int, as_id: bool) -> str:
         """Return how log-probabilities call a token."""
@@ -150,10 +161,12 @@ class StreamReply(_Reply):
         ids = completion.return_token_ids
         prompt = completion.prompts[sequence.index] if ids and sequence.produced == 1 else None
         logprobs = self._texts.logprobs(completion, token, sequence.produced - 1, 1)
+        # A text is of digits, letters and underscores: nothing in it needs to be escaped.
         return (
-            f'{self._opening}"choices":[{{"index":{sequence.index},"text":{json.dumps(self._texts.text(token))},'
-            f'"logprobs":{compact(logprobs)},"finish_reason":{_FINISHED if sequence.finished else _NULL},'
-            f'"stop_reason":null,"prompt_token_ids":{compact(prompt)},'
+            f'{self._opening}"choices":[{{"index":{sequence.index},"text":"{self._texts.text(token)}",'
+            f'"logprobs":{_NULL if logprobs is None else compact(logprobs)},'
+            f'"finish_reason":{_FINISHED if sequence.finished else _NULL},'
+            f'"stop_reason":null,"prompt_token_ids":{_NULL if prompt is None else _compact_ids(prompt)},'
             f'"token_ids":{f"[{token}]" if ids else _NULL}}}]}}\n\n'
         ).encode()
 

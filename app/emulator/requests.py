@@ -52,7 +52,7 @@ class ActiveSequence:
 
     ``token_row`` are the copies sent to each rank in a decode step: token t answers t, so the last prompt token
     is every output token. ``prefilled`` counts the prompt tokens that have been taken in, ``chunk`` those that
-    the present step takes in; ``produced`` counts output tokens.
+    the present step takes in; ``produced`` counts output tokens, ``finished`` says that all are out.
     """
 
     request: Request
@@ -64,6 +64,7 @@ class ActiveSequence:
     prefilled: int = 0
     chunk: int = 0
     produced: int = 0
+    finished: bool = False
 
     @property
     def token(self) -> int:
@@ -74,11 +75,6 @@ class ActiveSequence:
     def prompt_left(self) -> int:
         """Prompt tokens not taken in yet."""
         return len(self.prompt) - self.prefilled
-
-    @property
-    def finished(self) -> bool:
-        """Whether all its tokens are out."""
-        return self.produced >= self.limit
 
     def step_row(self) -> Mapping[int, int]:
         """What its present step sends: copies of tokens by rank."""
@@ -95,10 +91,12 @@ class ActiveSequence:
 
     def advance(self) -> bool:
         """End the present step; return whether it gave a token, which a chunk before the last does not."""
-        self.prefilled, self.chunk = self.prefilled + self.chunk, 0
-        if self.prompt_left:
-            return False
+        if self.chunk:
+            self.prefilled, self.chunk = self.prefilled + self.chunk, 0
+            if self.prompt_left:
+                return False
         self.produced += 1
+        self.finished = self.produced >= self.limit
         return True
 
 
