@@ -42,7 +42,6 @@ def cover(
         "ratio": round(probes / bound, 4),
         "method": best.method,
         "greedy_probes": best.greedy_probes,
-        "first_class": best.first_class,
         "pairwise": n * (n - 1) // 2,
         "seconds": seconds,
     }

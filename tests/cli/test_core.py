@@ -32,7 +32,6 @@ def test_plan_cover_contract() -> None:
         "ratio": round(1641 / 1613, 4),
         "method": "transversal",
         "greedy_probes": 1951,
-        "first_class": 38,
         "pairwise": 44850,
     }
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from app.localization.cover.designs import Blocks
 
-SEARCH_STEPS = 3000
+SEARCH_STEPS = 1000
 BARRED_STEPS = 20  # for which a block that left the class does not come back
 CANDIDATES = 24  # blocks through an untouched point that are compared in one step
 OPEN_CLASSES = 64  # a block joins the first of these that it is disjoint from

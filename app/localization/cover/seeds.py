@@ -1,8 +1,12 @@
 """The shipped seeds: small covers, and covers with a hole, that a search found.
 
-They came out of simulated annealing over blocks with a prescribed automorphism (a rotation of most points), the
-method of ``anneal`` beside this module; the shipped ones took a compiled program of that kind some hours. Every
-seed is checked when it is written and again in every cover that is built from it.
+Where they come from: most came out of simulated annealing over blocks with a prescribed automorphism, a rotation
+of most points, by a compiled forerunner of ``anneal`` beside this module; some of k = 4 out of ``anneal`` itself,
+with the first class prescribed. For k = 8 those of 70 and more points, and a few of k = 4, are recipes of the
+portfolio that polishing made smaller. The first blocks are a class that ``class_first`` found in a long search, or
+a constraint solver. Each seed is checked when it is written, and again in every cover that is built from it.
+
+Reading them is the only input of the core: data of the package, read once.
 """
 
 from __future__ import annotations
