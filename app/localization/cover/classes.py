@@ -142,7 +142,7 @@ def padded(n: int, k: int, blocks: Blocks) -> Blocks:
 
 
 def in_classes(blocks: Blocks, first: int, n: int) -> Blocks:
-    """Keep the first blocks; put the others into classes of disjoint blocks, class after class (first fit)."""
+    """Keep the first blocks; put the others into classes of disjoint blocks (first fit), full classes first."""
     everything = (1 << n) - 1
     done: list[Blocks] = []
     still_open: list[tuple[int, Blocks]] = []

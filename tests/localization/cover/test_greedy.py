@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.localization.cover import Cover, greedy_cover, schonheim_bound, survive, vertex_cover
+from app.localization.cover.greedy import smaller_greedy_cover
 from app.localization.errors import SettingsError
 
 
@@ -83,3 +84,10 @@ def test_out_of_range_names_the_field(n: int, k: int, field: str) -> None:
 def test_hosts_of_another_size_are_refused() -> None:
     with pytest.raises(SettingsError, match="3 hosts given for 8 GPUs"):
         greedy_cover(8, 4, [0, 1, 2])
+
+
+@pytest.mark.parametrize(("n", "k"), [(64, 4), (60, 3), (100, 8), (9, 8), (30, 16)])
+def test_giving_up_never_loses_a_smaller_cover(n: int, k: int) -> None:
+    whole = greedy_cover(n, k)
+    assert smaller_greedy_cover(n, k, None, fewer_than=len(whole) + 1) == whole
+    assert smaller_greedy_cover(n, k, None, fewer_than=len(whole)) is None
