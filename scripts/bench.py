@@ -1,7 +1,8 @@
 """Benchmarks: what the service costs, as JSON and a table. Ratios and medians: machines are shared and noisy.
 
-python scripts/bench.py all            every benchmark, JSON into bench/all.json
+python scripts/bench.py all            every benchmark but shapes_vllm, JSON into bench/all.json
 python scripts/bench.py cover|skew|overhead|memory|memory_slope|api|store [--out FILE]
+VLLM_VENV=... python scripts/bench.py shapes_vllm    probe shapes on a real vLLM server, a quarter of an hour
 """
 
 from __future__ import annotations
@@ -23,25 +24,28 @@ from scripts.benchmarks.common import Result  # noqa: E402
 from scripts.benchmarks.cover import cover  # noqa: E402
 from scripts.benchmarks.memory import memory, memory_slope  # noqa: E402
 from scripts.benchmarks.overhead import overhead  # noqa: E402
+from scripts.benchmarks.shapes_vllm import shapes_vllm  # noqa: E402
 from scripts.benchmarks.skew import skew  # noqa: E402
 from scripts.benchmarks.store import store  # noqa: E402
 
 BENCHMARKS: dict[str, Callable[[], Result]] = {
     function.__name__: function for function in (cover, skew, overhead, memory, memory_slope, api, store)
 }
+# Needs an environment of its own, so it is run by name only.
+BY_NAME: dict[str, Callable[[], Result]] = {"shapes_vllm": shapes_vllm}
 
 
 def main() -> None:
     """Run benchmarks, print a table and write JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("benchmark", choices=[*BENCHMARKS, "all"])
+    parser.add_argument("benchmark", choices=[*BENCHMARKS, *BY_NAME, "all"])
     parser.add_argument("--out", type=Path, help="file for the JSON; default: bench/NAME.json")
     arguments = parser.parse_args()
     names = list(BENCHMARKS) if arguments.benchmark == "all" else [arguments.benchmark]
     machine = {"cpus": os.cpu_count(), "python": platform.python_version(), "load": os.getloadavg()}
     results: Result = {"machine": machine}
     for name in names:
-        results[name] = BENCHMARKS[name]()
+        results[name] = (BENCHMARKS | BY_NAME)[name]()
         for place, value in _flat(results[name], name):
             print(f"{place:60} {value}", flush=True)
     out = arguments.out or ROOT / "bench" / f"{arguments.benchmark}.json"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -154,6 +154,36 @@ class PlanOut(BaseModel):
     detectable: Detectable
 
 
+class BipartiteOut(BaseModel):
+    """Every sender sends to every receiver."""
+
+    kind: Literal["bipartite"]
+    senders: list[int]
+    receivers: list[int]
+    sequences: int = Field(description="Of every send.")
+
+
+class ShiftOut(BaseModel):
+    """In every ring, each rank sends to those that follow it by each of the shifts."""
+
+    kind: Literal["shift"]
+    rings: list[list[int]]
+    shifts: list[int]
+    sequences: int = Field(description="Of every send.")
+
+
+class ExchangeOut(BaseModel):
+    """Pairs send to each other both ways, and every rank fills up with sends to itself."""
+
+    kind: Literal["exchange"]
+    ranks: list[int]
+    pairs: list[list[int]]
+    width: int = Field(description="Sequences that every rank sends and receives.")
+
+
+ShapeOut = Annotated[BipartiteOut | ShiftOut | ExchangeOut, Field(discriminator="kind")]
+
+
 class ProbeOut(BaseModel):
     """One measurement of a job."""
 
@@ -162,7 +192,11 @@ class ProbeOut(BaseModel):
     type: Literal["measured", "timed_out", "failed"]
     number: int
     repeat: int
-    members: list[int]
+    members: list[int] = Field(description="Ranks that send or receive.")
+    sequences: int | None = Field(
+        default=None, description="Sequences of every send when every member sends to every member; else null."
+    )
+    shape: ShapeOut | None = Field(default=None, description="Who sends how much to whom, when it is not that.")
     phase: Literal[1, 2]
     purpose: str = Field(description="`cover`, `reference`, `recheck`, or the component under test.")
     tbt_ms: float | None = None

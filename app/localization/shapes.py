@@ -276,9 +276,15 @@ def read_shape(document: object) -> Shape:
         whole = tuple(_rank_list(ring, "rings") for ring in rings)
         if len({rank for ring in whole for rank in ring}) != sum(map(len, whole)):
             raise ShapeError("rings must not share ranks")
-        return Shift(whole, _ranks(document, "shifts"), _count(document, "sequences"))
+        shifts = _ranks(document, "shifts")
+        if shifts[0] < 1:
+            raise ShapeError("shifts must be at least 1")
+        return Shift(whole, shifts, _count(document, "sequences"))
     if kind == "exchange":
-        return Exchange(_ranks(document, "ranks"), _pairs(document), _count(document, "width"))
+        exchange = Exchange(_ranks(document, "ranks"), _pairs(document), _count(document, "width"))
+        if exchange.width % max(1, exchange.degree):
+            raise ShapeError(f"width must be a multiple of {exchange.degree}, the most pairs that a rank is in")
+        return exchange
     raise ShapeError(f"kind must be clique, bipartite, shift or exchange, got {kind!r}")
 
 

@@ -228,10 +228,12 @@ class Prober:
             sender: probe_prompts(self._access, receivers, tokens=self._settings.prompt_tokens)
             for sender, receivers in probe.sends.items()
         }
-        self._parked -= {sender for sender, receivers in probe.sends.items() if receivers.keys() != {sender}}
+        looping = {sender for sender, receivers in probe.sends.items() if receivers.keys() == {sender}}
+        self._parked -= probe.sends.keys() - looping
         outcome = await self._ranks.ask(Plan(prompts, self._settings.decode_tokens))
         if isinstance(outcome, Failure):
             return outcome
+        self._parked |= looping
         sent_at, tokens = outcome
         window = common_window(flatten({rank: t.times for rank, t in tokens.items()}), sent_at)
         if self._settings.signal == "tbt" and not window.usable:

@@ -100,3 +100,15 @@ def test_with_fewer_tokens_than_sequences_as_many_run_as_get_one_each():
         assert third[0] > second[-1]
 
     in_lab(scenario, max_num_batched_tokens=2)
+
+
+def test_sequences_of_one_request_that_begin_in_different_steps_are_counted_each():
+    async def scenario(lab: Lab):
+        lab.submit(0, [[1], [2] * 6], tokens=3)
+        await lab.settle()
+        counters = lab.engine.observer.ranks[0]
+        assert (counters.prompt_tokens, counters.generation_tokens, counters.finished) == (7, 6, 2)
+        assert sum(counters.ttft.counts) == 2
+        assert sum(counters.tbt.counts) == 4
+
+    in_lab(scenario, max_num_batched_tokens=4, max_num_seqs=4)

@@ -7,6 +7,7 @@ ranks, the service and the client.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import statistics
 import subprocess
@@ -19,9 +20,16 @@ import httpx
 import pytest
 
 from app.cli.stack import Stack
+from app.localization.probes import Probe
+from app.localization.settings import Settings
+from app.localization.shapes import Exchange, Shape, Shift
+from app.outbound import Guard, parse_url
 from app.probe_model.embeds import read_answer
 from app.probe_model.errors import ProbeModelError
 from app.probe_model.manifest import load_manifest
+from app.probing.access import ProbeEndpoint, ReplicaAccess
+from app.probing.budget import Budget
+from app.probing.prober import Prober
 from scripts.vllm_server import VllmServer
 
 pytestmark = pytest.mark.vllm
@@ -212,6 +220,45 @@ def test_a_server_that_takes_no_embeddings_says_so(server: VllmServer) -> None:
     answered = httpx.post(f"{server.url}/v1/completions", json=body, timeout=30)
     with pytest.raises(ProbeModelError, match=r"takes none \(400\); start it with --enable-prompt-embeds"):
         read_answer(answered.status_code, answered.content)
+
+
+def step_ms(server: VllmServer, *shapes: Shape) -> list[float]:
+    """TBT of one probe of each shape."""
+    manifest = load_manifest(server.model)
+    endpoints = [ProbeEndpoint(parse_url(server.url), tuple(range(GPUS)), "header")]
+    access = ReplicaAccess(manifest.model, manifest.gpu_tokens, endpoints, Guard(["127.0.0.0/8"]))
+
+    async def measure() -> list[float]:
+        settings = Settings(gpus=GPUS, k=2, prompt_tokens=8, decode_tokens=12)
+        async with Prober(access, settings, Budget(None, None)) as prober:
+            events = [await prober.measure(Probe(1, shape, 1, "cover")) for shape in shapes]
+            await prober.leave()
+        assert [event.type for event in events] == ["measured"] * len(shapes), events
+        assert all(event.data["window"] >= 0.8 for event in events)
+        return [event.data["tbt_ms"] for event in events]
+
+    return asyncio.run(measure())
+
+
+def test_all_ranks_decode_together_and_a_path_shows_in_its_shift_alone(server: VllmServer) -> None:
+    """A path is crossed twice a step, there and back; one way, the other direction's results go back over it."""
+    every = tuple(range(GPUS))
+    crossing = [Shift((every,), (2,), 4), Exchange(every, ((1, 3),), 4), Shift((every,), (1, 2, 3), 2)]
+    others = [Shift((every,), (1,), 4), Exchange(every, width=4), Exchange((0,), width=4)]
+    for fault in ("path:1-3", "path:1>3"):
+        server.set_faults({fault: {"ms": 150}})
+        slow, fast = step_ms(server, *crossing), step_ms(server, *others)
+        assert min(slow) > 300 * 0.9, fault
+        assert max(fast) < 150, fault
+
+
+def test_a_slow_gpu_shows_wherever_it_works_and_not_while_it_is_parked(server: VllmServer) -> None:
+    every = tuple(range(GPUS))
+    server.set_faults({"gpu:2": {"ms": 300, "above_rows": TOP_K}})
+    working = step_ms(server, Shift((every,), (1,), 4), Exchange(every, width=4), Exchange((2,), width=4))
+    parked = step_ms(server, Exchange((1, 3), ((1, 3),), 4), Exchange((0,), width=4))
+    assert min(working) > 300 * 0.9
+    assert max(parked) < 150
 
 
 def test_a_stopped_rank_is_a_hang_with_its_set(
