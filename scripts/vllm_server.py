@@ -43,6 +43,16 @@ os.execv(sys.argv[2], sys.argv[2:])
 """
 
 
+def run_where_torch_is(venv: Path, code: str, *arguments: object, timeout_s: float = 300.0) -> None:
+    """Run Python code that needs torch, such as building a probe model, in the environment that has it.
+
+    The project is on its path, and no model hub is asked.
+    """
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), "HF_HUB_OFFLINE": "1"}
+    command = [venv / "bin/python", "-c", code, *map(str, arguments)]
+    subprocess.run(command, check=True, env=environment, timeout=timeout_s)
+
+
 class VllmServerError(RuntimeError):
     """The server did not start or did not stop; the message ends with the end of its log."""
 

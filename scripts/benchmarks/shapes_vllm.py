@@ -7,7 +7,6 @@ import math
 import os
 import random
 import statistics
-import subprocess
 import tempfile
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -41,13 +40,12 @@ def shapes_vllm() -> Result:
 
     Shapes are measured in random order, so that what else the machine does falls on all of them.
     """
-    from scripts.vllm_server import VllmServer
+    from scripts.vllm_server import VllmServer, run_where_torch_is
 
     venv = Path(os.environ["VLLM_VENV"])
     with tempfile.TemporaryDirectory() as folder:
         model = Path(folder, "model")
-        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "HF_HUB_OFFLINE": "1"}
-        subprocess.run([venv / "bin/python", "-c", BUILD, model], check=True, env=environment, timeout=300)
+        run_where_torch_is(venv, BUILD, model)
         with VllmServer(venv, model) as server:
             found = {}
             for name, faults in FAULTS.items():

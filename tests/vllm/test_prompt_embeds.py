@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ import pytest
 from app.probe_model.embeds import check_echo, read_answer
 from app.probe_model.errors import ProbeModelError
 from app.probe_model.manifest import Manifest, load_manifest
-from scripts.vllm_server import VllmServer
+from scripts.vllm_server import VllmServer, run_where_torch_is
 
 pytestmark = pytest.mark.vllm
 
@@ -62,9 +61,7 @@ bodies = {
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """``checkpoint``, ``model`` and ``bodies.json``."""
     folder = tmp_path_factory.mktemp("embeds")
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "HF_HUB_OFFLINE": "1"}
-    command = [f"{os.environ['VLLM_VENV']}/bin/python", "-c", PREPARE, folder, PATTERN, str(PROMPT_TOKENS)]
-    subprocess.run(command, check=True, env=environment, timeout=300)
+    run_where_torch_is(Path(os.environ["VLLM_VENV"]), PREPARE, folder, PATTERN, PROMPT_TOKENS)
     assert len(list((folder / "checkpoint").glob("*.safetensors"))) > 1
     return folder
 

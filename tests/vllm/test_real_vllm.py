@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import os
 import statistics
-import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -30,7 +29,7 @@ from app.probe_model.manifest import load_manifest
 from app.probing.access import ProbeEndpoint, ReplicaAccess
 from app.probing.budget import Budget
 from app.probing.prober import Prober
-from scripts.vllm_server import VllmServer
+from scripts.vllm_server import VllmServer, run_where_torch_is
 
 pytestmark = pytest.mark.vllm
 
@@ -66,8 +65,7 @@ def model(venv: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         f"build({GPUS}, {EXPERTS_PER_GPU}, {TOP_K}, {HIDDEN}, Path(sys.argv[1]), max_num_seqs=16);"
         "print(verify(Path(sys.argv[1])))"
     )
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "HF_HUB_OFFLINE": "1"}
-    subprocess.run([venv / "bin/python", "-c", code, str(folder)], check=True, env=environment, timeout=300)
+    run_where_torch_is(venv, code, folder)
     return folder
 
 
