@@ -24,8 +24,7 @@ class Probe:
     phase : {1, 2}
         1 covers, 2 drills down.
     purpose : str
-        ``cover``, ``reference``, ``recheck`` or the component under test (``gpu:5``); strategy ``adaptive`` has
-        more of them, see `app.localization.strategies.adaptive`.
+        ``cover``, ``reference``, ``recheck`` or the component under test (``gpu:5``).
     repeat : int
         Which repeat of the probe this measurement is, from 0.
     """

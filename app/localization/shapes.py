@@ -68,7 +68,8 @@ class Shape(ABC):
     def sends(self) -> Sends:
         """Receivers and sequences of every sender."""
         sends: Sends = {}
-        for sender, receiver, count in zip(*(a.tolist() for a in _columns(self.edges)), strict=True):
+        columns = self.edges.sender, self.edges.receiver, self.edges.sequences
+        for sender, receiver, count in zip(*(column.tolist() for column in columns), strict=True):
             row = sends.setdefault(sender, {})
             row[receiver] = row.get(receiver, 0) + count
         return sends
@@ -92,10 +93,6 @@ class Shape(ABC):
             return gpus
         crossed = {(min(u, v), max(u, v)) for u, row in self.sends.items() for v in row if u != v}
         return gpus + [path(u, v) for u, v in sorted(crossed)]
-
-
-def _columns(edges: Edges) -> tuple[NDArray[Any], ...]:
-    return edges.sender, edges.receiver, edges.sequences
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from app.localization.adaptive.costs import Costs, Transport, certified_effect
 from app.localization.adaptive.designs import shift_groups
-from app.localization.cover import MAX_GPUS
+from app.localization.cover import check_gpus
 from app.localization.errors import SettingsError
 
 MAX_REPEATS = 15
@@ -143,8 +143,7 @@ def plan_localize(
     SettingsError
         A value out of range.
     """
-    if not 2 <= gpus <= MAX_GPUS:
-        raise SettingsError("n", f"{gpus} GPUs; 2 to {MAX_GPUS} are supported")
+    check_gpus(gpus)
     if not 1 <= hosts <= gpus:
         raise SettingsError("hosts", f"must be 1 to {gpus} (the number of GPUs), got {hosts}")
     if max_tokens is not None and max_tokens < 1:

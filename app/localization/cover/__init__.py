@@ -11,6 +11,7 @@ from app.localization.cover.bounds import (
     MAX_PROBE_SIZE,
     Cover,
     CoverError,
+    check_gpus,
     schonheim_bound,
     verify_cover,
 )
@@ -24,6 +25,7 @@ __all__ = [
     "Cover",
     "CoverError",
     "best_cover",
+    "check_gpus",
     "greedy_cover",
     "schonheim_bound",
     "survive",

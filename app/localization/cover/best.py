@@ -14,7 +14,6 @@ from app.localization.cover.greedy import greedy_cover, smaller_greedy_cover
 from app.localization.cover.hosts import aligned
 from app.localization.cover.polish import polished
 from app.localization.cover.portfolio import portfolio
-from app.localization.errors import SettingsError
 
 Hosts = tuple[int, ...] | None
 
@@ -78,9 +77,7 @@ def best_cover(n: int, k: int, hosts: Sequence[int] | None = None) -> BestCover:
     CoverError
         When the cover does not hold what it promises: a defect.
     """
-    check_size(n, k)
-    if hosts is not None and len(hosts) != n:
-        raise SettingsError("hosts", f"{len(hosts)} hosts given for {n} GPUs")
+    check_size(n, k, hosts)
     with _SLOTS:
         slot = _slot(n, k, None if hosts is None else tuple(hosts))
     return slot.get()

@@ -18,18 +18,31 @@ class CoverError(LocalizationError):
     """A set of probes is not a cover: a defect here, or data that was damaged."""
 
 
-def check_size(n: int, k: int) -> None:
+def check_gpus(n: int) -> None:
+    """Refuse numbers of GPUs that are not supported.
+
+    Raises
+    ------
+    SettingsError
+        When ``n`` is out of range.
+    """
+    if not 2 <= n <= MAX_GPUS:
+        raise SettingsError("n", f"{n} GPUs; 2 to {MAX_GPUS} are supported")
+
+
+def check_size(n: int, k: int, hosts: Sequence[int] | None = None) -> None:
     """Refuse sizes no cover is built for.
 
     Raises
     ------
     SettingsError
-        When ``n`` or ``k`` is out of range.
+        When ``n`` or ``k`` is out of range, or ``hosts`` does not give one for each GPU.
     """
-    if not 2 <= n <= MAX_GPUS:
-        raise SettingsError("n", f"{n} GPUs; 2 to {MAX_GPUS} are supported")
+    check_gpus(n)
     if not 2 <= k <= MAX_PROBE_SIZE:
         raise SettingsError("k", f"probe size {k}; 2 to {MAX_PROBE_SIZE} are supported")
+    if hosts is not None and len(hosts) != n:
+        raise SettingsError("hosts", f"{len(hosts)} hosts given for {n} GPUs")
 
 
 def schonheim_bound(n: int, k: int) -> int:

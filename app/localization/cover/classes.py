@@ -32,15 +32,13 @@ def class_first(n: int, k: int, blocks: Blocks, steps: int = SEARCH_STEPS) -> Bl
     count = -(-n // k)
     slack = k * count - n
     masks = _masks(blocks)
-    chosen = _chosen(n, blocks, n // k, 0, steps) if n % k in {1, 2} else []
+    chosen = _chosen(n, blocks, masks, n // k, slack=0, steps=steps) if n % k in {1, 2} else []
     if not chosen or _overlap(masks, chosen):
-        chosen = _chosen(n, blocks, count, slack, steps)
-    _, twice = _touched(masks, chosen)
+        chosen = _chosen(n, blocks, masks, count, slack=slack, steps=steps)
+    once, twice = _touched(masks, chosen)
     chosen.sort(key=lambda i: ((masks[i] & twice).bit_count(), -len(blocks[i]), i))  # what overlaps comes last
     rest = sorted(set(range(len(blocks))).difference(chosen))
-    missing = (1 << n) - 1
-    for i in chosen:
-        missing &= ~masks[i]
+    missing = ((1 << n) - 1) & ~once
     spare = sum(k - len(blocks[i]) for i in chosen)
     while missing.bit_count() > spare:  # the blocks that touch most of what is left come next
         chosen.append(max(rest, key=lambda i: (masks[i] & missing).bit_count()))
@@ -50,10 +48,12 @@ def class_first(n: int, k: int, blocks: Blocks, steps: int = SEARCH_STEPS) -> Bl
     return [blocks[i] for i in (*chosen, *rest)]
 
 
-def _chosen(n: int, blocks: Blocks, count: int, slack: int, steps: int) -> list[int]:
+def _chosen(n: int, blocks: Blocks, masks: list[int], count: int, *, slack: int, steps: int) -> list[int]:
     """So many blocks with little in common: the first ones if they will do, or else what a search finds."""
     first = list(range(min(count, len(blocks))))
-    return first if _overlap(_masks(blocks[:count]), first) <= slack else _search(n, blocks, count, slack, steps)
+    if _overlap(masks, first) <= slack:
+        return first
+    return _search(n, blocks, masks, count, slack=slack, steps=steps)
 
 
 def _masks(blocks: Blocks) -> list[int]:
@@ -68,9 +68,8 @@ def _overlap(masks: list[int], chosen: Sequence[int]) -> int:
     return total - touched.bit_count()
 
 
-def _search(n: int, blocks: Blocks, count: int, slack: int, steps: int) -> list[int]:
+def _search(n: int, blocks: Blocks, masks: list[int], count: int, *, slack: int, steps: int) -> list[int]:
     """Exchange the block that overlaps most for one through an untouched point; who left stays out for a while."""
-    masks = _masks(blocks)
     through: list[list[int]] = [[] for _ in range(n)]
     for i, block in enumerate(blocks):
         for point in block:
@@ -151,7 +150,7 @@ def in_classes(blocks: Blocks, first: int, n: int) -> Blocks:
             if not touched & mask:
                 members.append(block)
                 still_open[i] = (touched | mask, members)
-                if touched | mask == everything or (everything ^ (touched | mask)).bit_count() < len(block):
+                if (everything ^ (touched | mask)).bit_count() < len(block):
                     done.append(members)
                     del still_open[i]
                 break

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.localization.cover.bounds import Cover, check_size
-from app.localization.errors import SettingsError
 
 TieBreak = Literal["lowest", "busiest"]
 TIE_BREAKS: tuple[TieBreak, ...] = ("lowest", "busiest")
@@ -41,9 +40,7 @@ def greedy_cover(n: int, k: int, hosts: Sequence[int] | None = None) -> Cover:
     SettingsError
         When ``n``, ``k`` or the length of ``hosts`` is out of range.
     """
-    check_size(n, k)
-    if hosts is not None and len(hosts) != n:
-        raise SettingsError("hosts", f"{len(hosts)} hosts given for {n} GPUs")
+    check_size(n, k, hosts)
     if k == 2:
         return tuple(combinations(range(n), 2))  # every pair: there is nothing to choose
     return _cached(n, k, _spread(k, hosts))
