@@ -166,10 +166,16 @@ class Server(ABC):
                 raise self.error(
                     "was not ready in time",
                     advice=f"is port {self._port} taken, or this machine overloaded? Then start again",
-                    log=self._log if self._log.exists() and self._log.stat().st_size else self._previous_log,
+                    log=self._telling_log(),
                 )
             time.sleep(POLL_SECONDS)
         return True
+
+    def _telling_log(self) -> Path:
+        """The log that says why there was no start: an attempt that has just begun has not said it yet."""
+        current, previous = log_tail(self._log), log_tail(self._previous_log)
+        told_before = PASSING_PROBLEM.search(previous) and not PASSING_PROBLEM.search(current)
+        return self._previous_log if told_before or not current else self._log
 
     def _end(self, steps: Sequence[Step]) -> None:
         if self._pid is None:

@@ -10,6 +10,7 @@ import pytest
 
 from app.embedded import EmbeddedServiceError
 from app.embedded.privileges import Privileges
+from app.embedded.redis_server import RedisServer
 from app.embedded.supervisor import Supervisor
 
 STUBBORN = (
@@ -81,3 +82,18 @@ def test_a_late_answer_is_not_taken_for_the_next_one(supervisor, tmp_path, monke
         with pytest.raises(KeyboardInterrupt):
             supervisor.stop("program", [(signal.SIGKILL, 10.0)])
     assert spawn(supervisor, tmp_path, "pass") > 0
+
+
+def test_an_attempt_that_has_just_begun_does_not_hide_why_those_before_it_failed(supervisor, tmp_path):
+    program = tmp_path / "redis"
+    first = f"mkdir {tmp_path}/tried && echo Address already in use && exit 1"
+    program.write_text(f"#!/bin/sh\n{first}\necho starting\nsleep 60\n")
+    program.chmod(0o755)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    server = RedisServer(
+        supervisor, Privileges(os.geteuid(), os.getegid()), folder, durable=False, program=program
+    )
+    with pytest.raises(EmbeddedServiceError, match="was not ready in time") as caught:
+        server.start(seconds=0.5)
+    assert caught.value.log == "Address already in use"
