@@ -16,6 +16,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from typing import Any
 PARENT_CHECK_SECONDS = 0.5
 REQUEST_BYTES = 65536
 LAST_STEP = (signal.SIGKILL, 10.0)
+REMOVE_SECONDS = 30.0
 
 Steps = list[tuple[int, float]]
 
@@ -109,6 +111,27 @@ class Watchdog:
             self._stop(name, [*steps, LAST_STEP])
 
 
+def remove(folder: Path) -> None:
+    """Remove a folder. What the parent started elsewhere may take its time to end, and still writes files there.
+
+    Raises
+    ------
+    OSError
+        When it cannot be removed in half a minute.
+    """
+    ends = time.monotonic() + REMOVE_SECONDS
+    while True:
+        try:
+            return shutil.rmtree(folder)
+        except FileNotFoundError:
+            if not folder.exists():
+                return None
+        except OSError:
+            if time.monotonic() > ends:
+                raise
+        time.sleep(0.1)
+
+
 def main() -> None:
     """Serve the parent at the other end of standard input."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -126,7 +149,7 @@ def main() -> None:
     finally:
         watchdog.stop_all()
         if arguments.remove:
-            shutil.rmtree(arguments.remove, ignore_errors=True)
+            remove(arguments.remove)
 
 
 if __name__ == "__main__":

@@ -34,6 +34,29 @@ def test_no_process_and_no_temporary_folder_remains(start_child, processes_of, w
     wait_until(lambda: not processes_of(root) and not root.exists())
 
 
+WRITER = """
+from pathlib import Path
+root = Path(ROOT)
+print("{}", flush=True)
+for number in range(10**9):
+    try:
+        (root / f"written-{number % 50}").write_text("")
+    except FileNotFoundError:
+        break
+"""
+
+
+def test_a_folder_in_which_another_process_still_writes_is_removed(start_child, wait_until, processes_of):
+    child = start_child(script(None))
+    root = Path(child.read()["root"])
+    writer = start_child(WRITER.replace("ROOT", repr(str(root))))
+    writer.read()
+    child.process.kill()
+    wait_until(lambda: not (root / "postgres").exists())
+    writer.process.kill()  # until here it may win every race
+    wait_until(lambda: not root.exists())
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_given_root_is_shut_down_in_order_and_kept(start_child, processes_of, wait_until, tmp_path, number):
     root = tmp_path / "root"
