@@ -1,0 +1,82 @@
+"""What the adaptive strategy is told before it measures anything."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, get_args
+
+from app.localization.adaptive.costs import Costs, Transport
+from app.localization.adaptive.planner import Targets
+from app.localization.errors import SettingsError
+
+
+@dataclass(frozen=True, slots=True)
+class Assumptions:
+    """Targets, and what is known of the replica; part of the settings event of a job log.
+
+    Parameters
+    ----------
+    costs : Costs
+        As they were measured, or as they are guessed.
+    targets : Targets
+        What must be found.
+    transport : {"serial", "shared", "undiluted"} or None
+        How a rank's sends share its link; None: not known, so the worse of serial and shared is certified.
+    trusted : bool
+        Whether the costs hold now, to within sigma: a single probe can then be compared with what it should take.
+        Else only probes of the same job are compared.
+    max_tokens : int or None
+        The most sequences that the server takes a rank and step; None: no limit.
+
+    Raises
+    ------
+    SettingsError
+        A value out of range.
+    """
+
+    costs: Costs = field(default_factory=Costs)
+    targets: Targets = field(default_factory=Targets)
+    transport: Transport | None = None
+    trusted: bool = False
+    max_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.transport is not None and self.transport not in get_args(Transport):
+            raise SettingsError("transport", f"must be one of {', '.join(get_args(Transport))}, or left out")
+        if self.max_tokens is not None and (type(self.max_tokens) is not int or self.max_tokens < 1):
+            raise SettingsError("max_tokens", f"must be at least 1, got {self.max_tokens!r}")
+
+    @classmethod
+    def from_dict(cls, document: object) -> Assumptions:
+        """Read what `dataclasses.asdict` wrote.
+
+        Raises
+        ------
+        SettingsError
+            Unknown field, or a value out of range.
+        """
+        values = _fields("adaptive", cls, document)
+        if "costs" in values:
+            values["costs"] = Costs(**_numbers(_fields("costs", Costs, values["costs"])))
+        if "targets" in values:
+            values["targets"] = Targets(**_numbers(_fields("targets", Targets, values["targets"])))
+        return cls(**values)
+
+
+def _fields(name: str, kind: Any, document: object) -> dict[str, Any]:
+    if not isinstance(document, Mapping):
+        raise SettingsError(name, "is not an object")
+    known = {field.name for field in dataclasses.fields(kind)}
+    unknown = sorted(set(document) - known)
+    if unknown:
+        raise SettingsError(f"{name}.{unknown[0]}", "is not a setting of this version")
+    return dict(document)
+
+
+def _numbers(values: dict[str, Any]) -> dict[str, Any]:
+    for name, value in values.items():
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise SettingsError(name, f"must be a number, got {value!r}")
+    return values
