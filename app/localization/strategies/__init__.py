@@ -2,10 +2,11 @@
 
 from app.localization.errors import SettingsError
 from app.localization.settings import Settings
+from app.localization.strategies.adaptive import Adaptive
 from app.localization.strategies.base import Note, Strategy, SweepPlan
 from app.localization.strategies.faultsense import FaultSense, Pairwise
 
-STRATEGIES: dict[str, type[Strategy]] = {"faultsense": FaultSense, "pairwise": Pairwise}
+STRATEGIES: dict[str, type[Strategy]] = {"adaptive": Adaptive, "faultsense": FaultSense, "pairwise": Pairwise}
 
 __all__ = ["STRATEGIES", "Note", "Strategy", "SweepPlan", "make_strategy"]
 

@@ -1,0 +1,351 @@
+"""Finds the slow items of groups: sweep, noisy binary search, confirmation, and a second look at the rest.
+
+DESIGN section 5, strategy adaptive, steps 3 to 5. Evidence stays soft: a reading moves beliefs, it never clears or
+accuses alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from app.localization.adaptive.groups import Group, LoopGroup, Test, TestResult
+from app.localization.adaptive.levels import LevelClass, Levels, LogReading, lowest_cluster
+from app.localization.adaptive.noise import Floats, Noise
+from app.localization.components import Component
+from app.localization.probes import Phase, Probe
+from app.localization.record import Record, Steps
+from app.localization.shapes import Shape
+
+# A group is cleared at 200:1 against anything in it, an item accused at 500:1 against clean references.
+CLEARED = math.log(0.005)
+ACCEPTED, REJECTED = math.log(500), -4.0
+# Share of the suspicion that an item must hold before it is confirmed.
+SURE = 0.995
+SEARCH_STEPS = 60
+SWEEP_ROUNDS = 4
+CONFIRM_TURNS = 12
+REJECTIONS = 3
+MAX_FOUND = 8
+# Readings this far above the level are no part of it.
+FAR = 3.5
+
+Effects = Callable[[Group, Test], Floats]
+
+
+class OutOfMeasurements(Exception):
+    """The bound on measurements is reached."""
+
+
+class TooManyFaults(Exception):
+    """More components are slow than faults explain."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A confirmed component.
+
+    Parameters
+    ----------
+    component : Component
+        What is slow.
+    log_odds : float
+        Evidence of the confirmation against "it is as fast as the references".
+    slowdown : float
+        Its isolating probe over the references: what is seen, not what the path alone takes.
+    censored : bool
+        That probe was cut off at its deadline: it is at least so slow.
+    accusing, acquitting : tuple of int
+        Numbers of the probes that contain it and were slow, and of those that were not.
+    """
+
+    component: Component
+    log_odds: float
+    slowdown: float
+    censored: bool
+    accusing: tuple[int, ...]
+    acquitting: tuple[int, ...]
+
+
+class Examiner:
+    """Measures groups until every item is cleared or accused.
+
+    Parameters
+    ----------
+    record : Record
+        Takes probes and readings.
+    levels : Levels
+        The healthy levels.
+    noise : Noise
+        Of one reading.
+    effects : callable
+        Effects of every severity for a test of a group.
+    rng : numpy.random.Generator
+        For orders and references.
+    limit : int
+        The most measurements.
+    """
+
+    def __init__(
+        self, record: Record, levels: Levels, noise: Noise, effects: Effects, rng: np.random.Generator, limit: int
+    ) -> None:
+        self.found: list[Found] = []
+        self.unstable: list[Component] = []
+        self._record, self._levels, self._noise, self._effects = record, levels, noise, effects
+        self._rng = rng
+        self._limit = limit
+        self._probes: dict[Shape, Probe] = {}
+        self._taken = 0
+
+    @property
+    def slow(self) -> frozenset[Component]:
+        """What is accused."""
+        return frozenset(found.component for found in self.found)
+
+    def examine(self, groups: Sequence[Group]) -> Steps[None]:
+        """Clear or accuse every item of some groups.
+
+        Raises
+        ------
+        OutOfMeasurements, TooManyFaults
+            Before everything is decided.
+        """
+        yield from self._sweep(groups)
+        self._pad(groups)
+        for group in groups:
+            yield from self._resolve(group)
+
+    def suspicious(self, group: Group) -> Steps[bool]:
+        """Measure a group that is held against a known level until it is cleared, or looks slow."""
+        yield from self._sweep([group])
+        return group.beliefs.evidence() > CLEARED
+
+    def still_open(self, group: Group) -> list[Component]:
+        """Items of a group that are neither cleared nor accused."""
+        if group.beliefs.evidence() < CLEARED:
+            return []
+        unclear = group.beliefs.ratios() > CLEARED
+        return [group.component(int(item)) for item in np.flatnonzero(unclear)]
+
+    def _measure(self, shape: Shape, of: LevelClass, purpose: str, phase: Phase) -> Steps[tuple[int, LogReading]]:
+        if self._taken >= self._limit:
+            raise OutOfMeasurements
+        probe = self._probes.get(shape)
+        if probe is None:
+            probe = self._probes[shape] = self._record.add(shape, phase, purpose)
+        answer = yield probe.again(len(self._record.readings[probe.number]))
+        self._record.readings[probe.number].append(answer)
+        self._taken += 1
+        return probe.number, self._levels.add(of, math.log(answer.value_ms), censored=answer.censored)
+
+    def _take(self, group: Group, test: Test, purpose: str, phase: Phase) -> Steps[TestResult]:
+        number, reading = yield from self._measure(test.shape, test.of, purpose, phase)
+        group.results.append(TestResult(test, number, reading))
+        return group.results[-1]
+
+    # --- judging
+
+    def _residual(self, reading: LogReading) -> tuple[float, float] | None:
+        """Distance from the level, and the sigma of it; None where no level is known yet."""
+        level = self._levels.around(reading)
+        if level is None:
+            return None
+        return reading.value - level[0], math.sqrt(self._noise.sigma**2 + level[1])
+
+    def _believe(self, group: Group, result: TestResult) -> None:
+        residual = self._residual(result.reading)
+        if residual is not None:
+            effects, censored = self._effects(group, result.test), result.reading.censored
+            ratios = self._noise.ratios(residual[0], effects, residual[1], censored=censored)
+            group.beliefs.update(result.test.low, result.test.high, ratios)
+
+    def _judge_again(self, groups: Sequence[Group]) -> None:
+        """Weigh what is clean and what the level is in turns, then believe all readings anew."""
+        for _ in range(3):
+            for group in groups:
+                for result in group.results:
+                    self._weigh(group, result, len(groups))
+        for group in groups:
+            group.beliefs.forget()
+            for result in group.results:
+                self._believe(group, result)
+
+    def _weigh(self, group: Group, result: TestResult, groups: int) -> None:
+        residual = self._residual(result.reading)
+        if residual is None:
+            return
+        x, spread = residual
+        healthy = (1 - self._noise.burst) * _normal(x, spread)
+        faulty = float(np.mean(self._noise.density(x - self._effects(group, result.test), spread)))
+        other = self._noise.burst * (x > 0) / math.log(4) + 0.5 * faulty / max(2, groups) + 1e-6
+        result.reading.clean = max(1e-3, healthy / (healthy + other))
+
+    # --- the sweep
+
+    def _sweep(self, groups: Sequence[Group]) -> Steps[None]:
+        """Measure groups until each is cleared or clearly suspicious."""
+        order = [groups[i] for i in self._rng.permutation(len(groups))]
+        results = []
+        for group in order:
+            results.append((yield from self._take(group, group.whole(), "cover", 1)))
+        for kind in dict.fromkeys(result.test.of for result in results):
+            same = [r.reading for r in results if r.test.of == kind]
+            near = lowest_cluster(np.array([r.value for r in same]), self._noise.sigma)
+            for reading, is_near in zip(same, near, strict=True):
+                reading.clean = 1.0 if is_near else 0.02
+        self._judge_again(groups)
+        for _ in range(SWEEP_ROUNDS):
+            suspicious = [g for g in order if g.beliefs.evidence() > CLEARED]
+            undecided = [g for g in suspicious if g.beliefs.weights()[1] > 0.05]
+            if not undecided:
+                return
+            for group in [*self._references(order, suspicious, 2 - len(undecided)), *undecided]:
+                yield from self._take(group, group.whole(), "recheck", 1)
+            self._judge_again(groups)
+
+    def _references(self, order: Sequence[Group], suspicious: Sequence[Group], count: int) -> list[Group]:
+        """Cleared groups to measure beside a lone undecided one, at the same time."""
+        cleared = [g for g in order if all(g is not other for other in suspicious)]
+        if self._levels.known:
+            return []
+        return [cleared[i] for i in self._rng.permutation(len(cleared))[: max(0, count)]]
+
+    def _pad(self, groups: Sequence[Group]) -> None:
+        loops = [group for group in groups if isinstance(group, LoopGroup)]
+        clear = [rank for g in loops if g.beliefs.evidence() < CLEARED for rank in g.ranks]
+        for group in loops:
+            group.padding = [rank for rank in clear if rank not in group.ranks]
+
+    # --- one group
+
+    def _resolve(self, group: Group) -> Steps[None]:
+        rejected = 0
+        while group.beliefs.evidence() > CLEARED:
+            item = yield from self._search(group)
+            if item is None:
+                return
+            confirmed = yield from self._confirm(group, item)
+            if confirmed is None:
+                rejected += 1
+                if rejected > REJECTIONS:
+                    self.unstable.append(group.component(item))
+                    return
+                group.results.clear()
+                group.beliefs.forget()
+                yield from self._sweep([group])
+                continue
+            self.found.append(confirmed)
+            if len(self.found) > MAX_FOUND:
+                raise TooManyFaults
+            yield from self._look_again(group, item)
+
+    def _search(self, group: Group) -> Steps[int | None]:
+        """Noisy binary search for one item; None when the suspicion dissolves."""
+        for _ in range(SEARCH_STEPS):
+            weights, nothing = group.beliefs.weights()
+            if group.beliefs.evidence() < CLEARED:
+                return None
+            best = int(weights.argmax())
+            if weights[best] > SURE * (1 - nothing) and nothing < 0.05:
+                return best
+            test = group.cut(*_interval(weights, nothing))
+            result = yield from self._take(group, test, f"search {group.component(best)}", 2)
+            self._believe(group, result)
+            self._mark(group, result)
+        self.unstable.append(group.component(int(group.beliefs.weights()[0].argmax())))
+        return None
+
+    def _mark(self, group: Group, result: TestResult) -> None:
+        """Say how clean a reading of the search is: only such move the level."""
+        weights, _ = group.beliefs.weights()
+        hit = float(weights[result.test.low : result.test.high].sum())
+        residual = self._residual(result.reading)
+        near = residual is None or abs(residual[0]) < FAR * self._noise.sigma
+        result.reading.clean = max(1e-3, (1 - hit) * (1.0 if near else 0.02))
+
+    def _confirm(self, group: Group, item: int) -> Steps[Found | None]:
+        """Interleaved pairs of the suspect alone and of clean references (DESIGN section 5, step 5)."""
+        test = group.cut(item, item + 1)
+        effects = self._effects(group, test)
+        purpose = str(group.component(item))
+        odds, number, differences = 0.0, 0, []
+        for turn in range(CONFIRM_TURNS):
+            reference = None if self._levels.known else group.reference(item, self._rng, self.slow)
+            shapes = [test.shape] if reference is None else [test.shape, reference]
+            seen = {}
+            for shape in shapes if turn % 2 == 0 else reversed(shapes):
+                taken, reading = yield from self._measure(shape, test.of, purpose, 2)
+                reading.clean = 0.5 if shape is reference else 1e-3
+                seen[shape is reference] = reading
+                number = number if shape is reference else taken
+            ratio, difference = self._compare(effects, seen[False], seen.get(True))
+            odds += ratio
+            differences.append(difference)
+            if odds > ACCEPTED and turn >= 1:
+                slow, fast = self._evidence(group, item)
+                slowdown = math.exp(float(np.median(differences)))
+                numbers = tuple(sorted({*slow, number})), tuple(fast)
+                return Found(group.component(item), odds, slowdown, seen[False].censored, *numbers)
+            if odds < REJECTED:
+                return None
+        return None
+
+    def _evidence(self, group: Group, item: int) -> tuple[set[int], list[int]]:
+        """Probes of the sweep and the search that contain an item: the slow ones, and the others."""
+        touching = [r for r in group.results if r.test.low <= item < r.test.high]
+        slow = set()
+        for result in touching:
+            residual = self._residual(result.reading)
+            if residual is not None and residual[0] > self._effects(group, result.test).min() / 2:
+                slow.add(result.number)
+        return slow, sorted({result.number for result in touching} - slow)
+
+    def _compare(self, effects: Floats, suspect: LogReading, reference: LogReading | None) -> tuple[float, float]:
+        if reference is None:
+            residual = self._residual(suspect)
+            if residual is None:
+                return 0.0, 0.0
+            ratios = self._noise.ratios(residual[0], effects, residual[1], censored=suspect.censored)
+            return float(np.log(np.mean(np.exp(ratios)))), residual[0]
+        difference = suspect.value - reference.value
+        return self._noise.pair_ratio(difference, effects, self._noise.sigma * math.sqrt(2)), difference
+
+    def _look_again(self, group: Group, item: int) -> Steps[None]:
+        """What a fault masked: believe only what was read without it, and measure what is left without it."""
+        group.beliefs.excluded[item] = True
+        group.results = [r for r in group.results if not r.test.low <= item < r.test.high]
+        group.beliefs.forget()
+        for result in group.results:
+            self._believe(group, result)
+        low = 0
+        while low < group.beliefs.items:
+            test = group.cut(low, group.beliefs.items)
+            if group.items_of(test) and not np.all(group.beliefs.ratios()[test.low : test.high] < CLEARED):
+                result = yield from self._take(group, test, "verify", 2)
+                self._believe(group, result)
+                self._mark(group, result)
+            low = test.high
+
+
+def _interval(weights: Floats, nothing: float) -> tuple[int, int]:
+    """Which items to test next: about half of the suspicion, or all of it while "nothing" is likelier."""
+    total = float(weights.sum())
+    share = np.cumsum(weights) / max(1e-12, total)
+    low = int(np.searchsorted(share, 0.003))
+    if nothing > 0.5:
+        return low, min(len(weights), int(np.searchsorted(share, 0.997)) + 1)
+    best = int(weights.argmax())
+    if weights[best] > 0.9 * total:
+        return best, best + 1
+    target = min(1.0, 0.5 / (1 - nothing))
+    high = int(np.searchsorted(share, target)) + 1
+    if high - low > 1 and abs(share[high - 2] - target) < abs(share[min(high, len(share)) - 1] - target):
+        high -= 1
+    return low, min(len(weights), max(high, low + 1))
+
+
+def _normal(x: float, sigma: float) -> float:
+    return math.exp(-0.5 * (x / sigma) ** 2) / (sigma * math.sqrt(2 * math.pi))

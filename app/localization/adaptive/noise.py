@@ -1,0 +1,82 @@
+"""Likelihoods of logarithmic latencies: what a reading says for a slow component and against "nothing is slow"."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+# A burst raises a reading by anything up to a factor of 4 ...
+BURST_LOG = math.log(4)
+BURST_RATE = 0.05
+# ... and whatever no hypothesis explains is as likely under all of them.
+FLOOR = 1e-4
+# Below this nothing is believed to be exact: clocks and rounding.
+LEAST_SIGMA = 0.004
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """Normal around the level, with bursts above it.
+
+    Parameters
+    ----------
+    sigma : float
+        Standard deviation of the logarithm.
+    burst : float
+        Probability that a reading is raised by a burst.
+    """
+
+    sigma: float
+    burst: float = BURST_RATE
+
+    @classmethod
+    def of(cls, sigma: float) -> Noise:
+        """The noise of a given sigma; without any, bursts are not expected either."""
+        return cls(max(sigma, LEAST_SIGMA), BURST_RATE if sigma else 1e-6)
+
+    def density(self, residual: Floats | float, spread: float) -> Floats:
+        """Density of a reading's distance from its expected level; ``spread`` is the sigma of both together."""
+        x = np.asarray(residual, dtype=np.float64)
+        above = (x > 0) * self.burst / BURST_LOG
+        density: Floats = (1 - self.burst) * _normal(x, spread) + above + FLOOR
+        return density
+
+    def ratios(self, residual: float, effects: Floats, spread: float, *, censored: bool = False) -> Floats:
+        """Log-likelihood ratios of effects against none, shape of ``effects``.
+
+        A reading above the largest effect counts as one of that. A censored one, cut off at its deadline, was
+        at least that slow.
+        """
+        x = min(residual, float(effects.max()))
+        if censored:
+            ratios: Floats = np.log(self._above(x - effects, spread)) - np.log(self._above(np.array(x), spread))
+            return ratios
+        ratios = np.log(self.density(x - effects, spread)) - np.log(self.density(x, spread))
+        return ratios
+
+    def pair_ratio(self, difference: float, effects: Floats, spread: float) -> float:
+        """Log-likelihood ratio of "slow by one of the effects" from a suspect's reading less a reference's."""
+        x = min(difference, float(effects.max()))
+        return float(np.log(np.mean(self._pair(x - effects, spread))) - np.log(self._pair(np.array(x), spread)))
+
+    def _pair(self, x: Floats, spread: float) -> Floats:
+        """Density of the difference of two readings: a burst may sit in either."""
+        within = (np.abs(x) < BURST_LOG) / (2 * BURST_LOG)
+        density: Floats = (1 - 2 * self.burst) * _normal(x, spread) + 2 * self.burst * within + FLOOR
+        return density
+
+    def _above(self, x: Floats, spread: float) -> Floats:
+        tail = np.array([math.erfc(v / (spread * math.sqrt(2))) / 2 for v in np.ravel(x)]).reshape(np.shape(x))
+        burst = np.clip((BURST_LOG - x) / BURST_LOG, 0, 1)
+        above: Floats = (1 - self.burst) * tail + self.burst * burst + FLOOR
+        return above
+
+
+def _normal(x: Floats, sigma: float) -> Floats:
+    density: Floats = np.exp(-0.5 * (x / sigma) ** 2) / (sigma * math.sqrt(2 * math.pi))
+    return density

@@ -1,0 +1,323 @@
+"""Strategy ``adaptive``: r-regular probes, soft evidence, confirmation before any accusation (DESIGN section 5)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+
+import numpy as np
+
+from app.localization.adaptive.assumptions import Assumptions
+from app.localization.adaptive.beliefs import Beliefs
+from app.localization.adaptive.designs import matchings, mixed_ring, parts, shift_groups
+from app.localization.adaptive.examiner import Examiner, Found, OutOfMeasurements, TooManyFaults
+from app.localization.adaptive.groups import Group, LoopGroup, PathGroup, PathSweep, Test
+from app.localization.adaptive.hypotheses import Hypotheses
+from app.localization.adaptive.levels import LevelClass, Levels
+from app.localization.adaptive.noise import Floats, Noise
+from app.localization.adaptive.planner import PARTS, LocalizePlan, plan_localize
+from app.localization.components import Component
+from app.localization.record import Record, Steps
+from app.localization.settings import Settings
+from app.localization.shapes import Ranks
+from app.localization.strategies.base import Note, Report, Strategy, Suspect, SweepPlan
+from app.localization.strategies.threshold_report import slower_than_history
+
+# With fewer groups in a sweep, a fault or two could sit in all of them: then they are made smaller.
+FEWEST_GROUPS = 4
+# Sets of GPUs so small that one of them is likely healthy even where half of all are slow.
+SMALL_SETS = (1, 1, 2)
+MANY = 16
+# Bound on measurements, in healthy sweeps.
+LIMIT_SWEEPS, LIMIT_MORE = 6, 200
+# Components listed by name before the verdict says "*".
+NAMED_UNTESTED = 200
+HOPS = ("any", "same_host", "cross_host")
+
+OUT_OF_MEASUREMENTS = Note(
+    "out_of_measurements",
+    "the readings contradict each other: the bound on measurements was reached before everything was decided;"
+    " measure again when the replica is quieter",
+)
+PATHS_NOT_SELECTABLE = Note(
+    "paths_not_selectable", "the all-to-all backend sends everything to everyone: paths cannot be told apart"
+)
+
+
+class Adaptive(Strategy):
+    """See the module."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self.record = Record(settings)
+        self._told = settings.adaptive or Assumptions()
+        self._rng = np.random.default_rng(settings.seed)
+        self._groups: list[Group] = []
+        self._loops_done = self._paths_done = False
+        self._refused: int | None = None
+        self._levels = Levels(self._noise.sigma, self._known_levels())
+        limit = LIMIT_SWEEPS * self.plan().measurements + LIMIT_MORE
+        self._examiner = Examiner(self.record, self._levels, self._noise, self._effects, self._rng, limit)
+
+    # --- what is planned
+
+    @cached_property
+    def sweep_plan(self) -> LocalizePlan:
+        """Shape, load and repeats of the sweep."""
+        told = self._told
+        return plan_localize(
+            self.settings.gpus,
+            told.costs,
+            told.targets,
+            told.transport,
+            hosts=len(set(self.settings.hosts or (0,))),
+            max_tokens=told.max_tokens,
+        )
+
+    @cached_property
+    def _noise(self) -> Noise:
+        return Noise.of(self._told.costs.sigma)
+
+    @cached_property
+    def _hypotheses(self) -> Hypotheses:
+        told, reach = self._told, self.sweep_plan.detectable
+        return Hypotheses(
+            told.costs,
+            told.transport or "shared",
+            path=max(told.targets.path, min(reach["path"], 1000.0)),
+            gpu=max(told.targets.gpu, min(reach["gpu"], 1000.0)),
+        )
+
+    @property
+    def _in_one(self) -> bool:
+        """Whether one probe can test everything: nothing is diluted, and what it should take is known."""
+        return self._told.transport == "undiluted" and self._told.trusted
+
+    def _known_levels(self) -> dict[LevelClass, float]:
+        if not self._told.trusted:
+            return {}
+        costs, plan = self._told.costs, self.sweep_plan
+        over_paths = math.log(costs.healthy_ms(plan.tokens, over_paths=True))
+        known = {LevelClass(form, hops): over_paths for form in ("shift", "exchange") for hops in HOPS}
+        return known | {LevelClass("loops"): math.log(costs.healthy_ms(plan.loop_tokens, over_paths=False))}
+
+    def plan(self) -> SweepPlan:
+        if self._in_one:
+            probes = measurements = 1
+            sequences = self.settings.gpus * (self.settings.gpus - 1)
+        else:
+            plan = self.sweep_plan
+            probes = plan.probes_healthy
+            measurements = probes * plan.repeats
+            sequences = measurements * self.settings.gpus * plan.tokens
+        return SweepPlan(probes, measurements, sequences, 1, self._detectable())
+
+    def planned(self) -> int:
+        return max(self.plan().measurements, sum(map(len, self.record.readings.values())))
+
+    def refused(self, rank: int) -> None:
+        self._refused = rank
+
+    # --- what is measured
+
+    def run(self) -> Steps[None]:
+        try:
+            yield from self._stages()
+        except OutOfMeasurements:
+            self.notes.append(OUT_OF_MEASUREMENTS)
+            return
+        except TooManyFaults:
+            self.notes.append(_too_many(self._examiner.found))
+            return
+        self._loops_done = self._paths_done = True
+        if self._examiner.unstable:
+            self.notes.append(_unstable(self._examiner.unstable))
+
+    def _stages(self) -> Steps[None]:
+        if self._in_one and not (yield from self._anything_slow()):
+            return
+        yield from self._loops()
+        if self.settings.paths_selectable:
+            yield from self._paths()
+        else:
+            self.notes.append(PATHS_NOT_SELECTABLE)
+
+    def _anything_slow(self) -> Steps[bool]:
+        """One probe over every path, in the binary model (DESIGN section 5, "1 probe")."""
+        ring = tuple(range(self.settings.gpus))
+        width = max(1, len(ring) - 1)
+        sweep = PathSweep("any", None, width, width, diluted=False, severities=self._hypotheses.severities)
+        group = PathGroup.of_shifts(ring, tuple(range(1, len(ring) // 2 + 1)), sweep)
+        slow: bool = yield from self._examiner.suspicious(group)
+        return slow
+
+    def _loops(self) -> Steps[None]:
+        """GPUs by self-loops, in disjoint random sets that are compared with each other."""
+        everyone = range(self.settings.gpus)
+        sets = [tuple(everyone)] if self._in_one else _random_sets(everyone, self._rng)
+        severities, width = self._hypotheses.severities, self.sweep_plan.loop_tokens
+        groups = [
+            LoopGroup(
+                Beliefs(len(ranks), severities), width, ranks=tuple(int(r) for r in self._rng.permutation(ranks))
+            )
+            for ranks in sets
+        ]
+        self._groups += groups
+        yield from self._examiner.examine(groups)
+        self._loops_done = True
+
+    def _paths(self) -> Steps[None]:
+        """Paths between the GPUs that are not slow, by groups of cyclic shifts."""
+        slow = {found.component.members[0] for found in self._examiner.found}
+        alive = [rank for rank in range(self.settings.gpus) if rank not in slow]
+        groups = self._path_groups(mixed_ring(alive, self.settings.hosts, self._rng))
+        if not groups:
+            return
+        self._groups += groups
+        yield from self._examiner.examine(groups)
+
+    def _path_groups(self, ring: Ranks) -> list[PathGroup]:
+        if len(ring) < 2:
+            return []
+        hosts = self.settings.hosts
+        if self._in_one:
+            most = width = len(ring) - 1
+        else:
+            most, width = self.sweep_plan.r, self.sweep_plan.tokens
+        used = len({hosts[rank] for rank in ring}) if hosts else 1
+        by_class: dict[str, list[tuple[int, ...]]] = {}
+        for shifts in shift_groups(len(ring), most if not self._in_one else len(ring), used):
+            by_class.setdefault(self._hops(ring, shifts), []).append(shifts)
+        groups = []
+        for hops, some in by_class.items():
+            sweep = PathSweep(
+                hops, hosts, width, most, diluted=not self._in_one, severities=self._hypotheses.severities
+            )
+            if self._in_one or len(some) >= FEWEST_GROUPS:
+                groups += [PathGroup.of_shifts(ring, shifts, sweep) for shifts in some]
+            else:
+                groups += _small_groups(ring, [s for shifts in some for s in shifts], sweep)
+        return groups
+
+    def _hops(self, ring: Ranks, shifts: tuple[int, ...]) -> str:
+        hosts = self.settings.hosts
+        if hosts is None:
+            return "any"
+        inside = {
+            hosts[rank] == hosts[ring[(place + shift) % len(ring)]]
+            for shift in shifts
+            for place, rank in enumerate(ring)
+        }
+        return "any" if len(inside) == 2 else "same_host" if inside == {True} else "cross_host"
+
+    def _effects(self, group: Group, test: Test) -> Floats:
+        if isinstance(group, LoopGroup):
+            return self._hypotheses.of_gpu(group.width)
+        return self._hypotheses.of_path(group.width, test.dilution)
+
+    # --- what is known
+
+    def report(self, *, complete: bool) -> Report:
+        suspects = [_suspect(found) for found in sorted(self._examiner.found, key=lambda f: f.component)]
+        if self._refused is not None:
+            suspects = [_hard(self._refused), *suspects]
+        slow = sorted(s.members[0] for s in suspects if s.kind == "gpu")
+        baseline = self._baseline_ms()
+        uniform = None
+        if complete and not suspects and not self.notes:
+            uniform = slower_than_history(self.settings, baseline)
+        return Report(
+            suspects=suspects,
+            masked=[f"path:{rank}-*" for rank in slow] if self.settings.paths_selectable else [],
+            untested=self._untested(),
+            detectable=self._detectable(),
+            baseline_ms=None if baseline is None else round(baseline, 3),
+            notes=[*self.notes, *([uniform] if uniform else [])],
+            uniform=uniform is not None,
+        )
+
+    def _detectable(self) -> dict[str, float | None]:
+        """What is told from noise with the planned repeats, by the worse transport unless one is known."""
+        smallest = self.sweep_plan.detectable
+        rounded = {name: round(value, 3) if math.isfinite(value) else None for name, value in smallest.items()}
+        return rounded if self.settings.paths_selectable else rounded | {"path": None, "delay_ms": None}
+
+    def _baseline_ms(self) -> float | None:
+        """Level of the sweep over the paths, or of the self-loops where that is all there is."""
+        for group in reversed(self._groups):
+            for result in group.results:
+                level = self._levels.level(result.test.of)
+                if level is not None:
+                    return math.exp(level)
+        return None
+
+    def _untested(self) -> list[str]:
+        """Components that are neither cleared nor accused; ``*`` for all of a kind, or for very many."""
+        paths = self.settings.paths_selectable
+        if not self._loops_done and not self._groups:
+            return ["gpu:*", "path:*-*"]
+        missing = [] if paths and (self._paths_done or self._path_groups_begun()) else ["path:*-*"]
+        still_open = [c for group in self._groups for c in self._examiner.still_open(group)]
+        names = [str(c) for c in sorted(still_open)]
+        if len(names) > NAMED_UNTESTED:
+            names = [f"{kind}:*" if kind == "gpu" else "path:*-*" for kind in sorted({c.kind for c in still_open})]
+        return sorted({*names, *missing})
+
+    def _path_groups_begun(self) -> bool:
+        return any(isinstance(group, PathGroup) for group in self._groups)
+
+
+def _random_sets(ranks: Iterable[int], rng: np.random.Generator) -> list[Ranks]:
+    """Disjoint random sets; a few of them small, see `SMALL_SETS`."""
+    shuffled = [int(rank) for rank in rng.permutation(list(ranks))]
+    if len(shuffled) < MANY:
+        return parts(shuffled, PARTS, rng)
+    small = []
+    for size in SMALL_SETS:
+        small.append(tuple(shuffled[:size]))
+        shuffled = shuffled[size:]
+    return [*small, *parts(shuffled, PARTS + 1 - len(small), rng)]
+
+
+def _small_groups(ring: Ranks, shifts: Sequence[int], sweep: PathSweep) -> list[PathGroup]:
+    """Groups of one matching each, or of one path where there are few matchings."""
+    some = [matching for shift in shifts for matching in matchings(ring, shift)]
+    if len(some) < FEWEST_GROUPS:
+        some = [[pair] for matching in some for pair in matching]
+    return [PathGroup.of_matchings(ring, [matching], sweep) for matching in some]
+
+
+def _suspect(found: Found) -> Suspect:
+    return Suspect(
+        kind=found.component.kind,
+        members=list(found.component.members),
+        slowdown=round(found.slowdown, 3),
+        slowdown_is_lower_bound=found.censored,
+        confidence=round(1 / (1 + math.exp(-found.log_odds)), 3),
+        accusing=list(found.accusing),
+        acquitting=list(found.acquitting),
+        alternatives=[],
+    )
+
+
+def _hard(rank: int) -> Suspect:
+    return Suspect("gpu", [rank], None, False, 1.0, [], [], [])
+
+
+def _too_many(found: Sequence[Found]) -> Note:
+    names = ", ".join(str(f.component) for f in found[:4])
+    return Note(
+        "too_many_faults",
+        f"more than {len(found) - 1} components read slow ({names} ...): that is rather something they share, or"
+        " the way the replica is laid out, than as many faults; upload the topology, and look there first",
+    )
+
+
+def _unstable(components: Sequence[Component]) -> Note:
+    names = ", ".join(map(str, components))
+    return Note(
+        "unstable",
+        f"{names} read slow in the sweep, but not when compared with clean references at the same time: it comes"
+        " and goes; measure again",
+    )
