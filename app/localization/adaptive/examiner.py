@@ -27,6 +27,7 @@ ACCEPTED, REJECTED = math.log(500), -4.0
 SURE = 0.995
 SEARCH_STEPS = 60
 SWEEP_ROUNDS = 4
+JUDGE_ROUNDS = 4
 CONFIRM_TURNS = 12
 REJECTIONS = 3
 MAX_FOUND = 8
@@ -139,7 +140,8 @@ class Examiner:
         answer = yield probe.again(len(self._record.readings[probe.number]))
         self._record.readings[probe.number].append(answer)
         self._taken += 1
-        return probe.number, self._levels.add(of, math.log(answer.value_ms), censored=answer.censored)
+        value = math.log(answer.value_ms)
+        return probe.number, self._levels.add(of, probe.number, value, censored=answer.censored)
 
     def _take(self, group: Group, test: Test, purpose: str, phase: Phase) -> Steps[TestResult]:
         number, reading = yield from self._measure(test.shape, test.of, purpose, phase)
@@ -163,25 +165,25 @@ class Examiner:
             group.beliefs.update(result.test.low, result.test.high, ratios)
 
     def _judge_again(self, groups: Sequence[Group]) -> None:
-        """Weigh what is clean and what the level is in turns, then believe all readings anew."""
-        for _ in range(3):
+        """Believe all readings anew, and weigh what is clean and what the level is, in turns."""
+        for _ in range(JUDGE_ROUNDS):
             for group in groups:
+                group.beliefs.forget()
                 for result in group.results:
-                    self._weigh(group, result, len(groups))
-        for group in groups:
-            group.beliefs.forget()
-            for result in group.results:
-                self._believe(group, result)
+                    self._believe(group, result)
+            for group in groups:
+                suspicion = 0.5 / max(2, len(groups)) * math.exp(min(50.0, group.beliefs.evidence()))
+                for result in group.results:
+                    result.reading.clean = max(1e-3, self._undisturbed(result.reading) / (1 + suspicion))
 
-    def _weigh(self, group: Group, result: TestResult, groups: int) -> None:
-        residual = self._residual(result.reading)
+    def _undisturbed(self, reading: LogReading) -> float:
+        """Probability that no burst raised a reading of a healthy probe."""
+        residual = self._residual(reading)
         if residual is None:
-            return
+            return 1.0
         x, spread = residual
         healthy = (1 - self._noise.burst) * _normal(x, spread)
-        faulty = float(np.mean(self._noise.density(x - self._effects(group, result.test), spread)))
-        other = self._noise.burst * (x > 0) / math.log(4) + 0.5 * faulty / max(2, groups) + 1e-6
-        result.reading.clean = max(1e-3, healthy / (healthy + other))
+        return healthy / (healthy + self._noise.burst * (x > 0) / math.log(4) + 1e-6)
 
     # --- the sweep
 

@@ -47,6 +47,8 @@ class LogReading:
         Place in the session.
     of : LevelClass
         What was measured.
+    probe : int
+        Number of the probe.
     value : float
         log ms.
     clean : float
@@ -57,6 +59,7 @@ class LogReading:
 
     at: int
     of: LevelClass
+    probe: int
     value: float
     clean: float = 1.0
     censored: bool = False
@@ -78,17 +81,24 @@ class Levels:
         self.known = dict(known or {})
         self._readings: list[LogReading] = []
 
-    def add(self, of: LevelClass, value: float, *, censored: bool = False) -> LogReading:
+    def add(self, of: LevelClass, probe: int, value: float, *, censored: bool = False) -> LogReading:
         """Take a reading in."""
-        reading = LogReading(len(self._readings), of, value, censored=censored)
+        reading = LogReading(len(self._readings), of, probe, value, censored=censored)
         self._readings.append(reading)
         return reading
 
     def around(self, reading: LogReading) -> tuple[float, float] | None:
-        """Mean and variance of the level a reading is held against, from the others; None: nothing is known."""
+        """Mean and variance of the level a reading is held against; None: nothing is known.
+
+        It comes from other probes where there are any: a slow probe, often repeated, must not testify for itself.
+        """
         if reading.of in self.known:
             return self.known[reading.of], 0.0
-        others = [r for r in self._readings if r is not reading and not r.censored]
+        seen = [r for r in self._readings if r is not reading and not r.censored]
+        found = self._from([r for r in seen if r.probe != reading.probe], reading)
+        return found if found is not None else self._from(seen, reading)
+
+    def _from(self, others: list[LogReading], reading: LogReading) -> tuple[float, float] | None:
         own = self._mean([r for r in others if r.of == reading.of], reading.at)
         if own is not None and own[1] <= self.sigma**2:
             return own
