@@ -165,7 +165,16 @@ class Examiner:
             group.beliefs.update(result.test.low, result.test.high, ratios)
 
     def _judge_again(self, groups: Sequence[Group]) -> None:
-        """Believe all readings anew, and weigh what is clean and what the level is, in turns."""
+        """Believe all readings anew, and weigh what is clean and what the level is, in turns.
+
+        It starts from the lowest cluster: where most groups are slow they would otherwise agree on a level.
+        """
+        for kind in {group.results[-1].test.of for group in groups} if len(groups) > 1 else ():
+            same = [group for group in groups if group.results[-1].test.of == kind]
+            values = np.array([np.median([r.reading.value for r in group.results]) for group in same])
+            for group, near in zip(same, lowest_cluster(values, self._noise.sigma), strict=True):
+                for result in group.results:
+                    result.reading.clean = 1.0 if near else 0.02
         for _ in range(JUDGE_ROUNDS):
             for group in groups:
                 group.beliefs.forget()
@@ -190,14 +199,8 @@ class Examiner:
     def _sweep(self, groups: Sequence[Group]) -> Steps[None]:
         """Measure groups until each is cleared or clearly suspicious."""
         order = [groups[i] for i in self._rng.permutation(len(groups))]
-        results = []
         for group in order:
-            results.append((yield from self._take(group, group.whole(), "cover", 1)))
-        for kind in dict.fromkeys(result.test.of for result in results):
-            same = [r.reading for r in results if r.test.of == kind]
-            near = lowest_cluster(np.array([r.value for r in same]), self._noise.sigma)
-            for reading, is_near in zip(same, near, strict=True):
-                reading.clean = 1.0 if is_near else 0.02
+            yield from self._take(group, group.whole(), "cover", 1)
         self._judge_again(groups)
         for _ in range(SWEEP_ROUNDS):
             suspicious = [g for g in order if g.beliefs.evidence() > CLEARED]

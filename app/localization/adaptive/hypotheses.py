@@ -9,8 +9,8 @@ import numpy as np
 from app.localization.adaptive.costs import Costs, Transport
 from app.localization.adaptive.noise import Floats
 
-FACTORS = 12
-LARGEST_FACTOR = 40.0
+FACTORS = 20
+LARGEST_FACTOR = 20.0
 # Delays added to the messages of a path, in healthy steps.
 DELAYS = (0.3, 0.6, 1.2, 2.5)
 # A fault at the target is still found when its cost is known to a quarter only.

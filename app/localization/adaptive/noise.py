@@ -39,7 +39,7 @@ class Noise:
         """The noise of a given sigma; without any, bursts are not expected either."""
         return cls(max(sigma, LEAST_SIGMA), BURST_RATE if sigma else 1e-6)
 
-    def density(self, residual: Floats | float, spread: float) -> Floats:
+    def density(self, residual: Floats | float, spread: Floats | float) -> Floats:
         """Density of a reading's distance from its expected level; ``spread`` is the sigma of both together."""
         x = np.asarray(residual, dtype=np.float64)
         above = (x > 0) * self.burst / BURST_LOG
@@ -52,31 +52,41 @@ class Noise:
         A reading above the largest effect counts as one of that. A censored one, cut off at its deadline, was
         at least that slow.
         """
-        x = min(residual, float(effects.max()))
+        x, wide = min(residual, float(effects.max())), _reaching(effects, spread)
         if censored:
-            ratios: Floats = np.log(self._above(x - effects, spread)) - np.log(self._above(np.array(x), spread))
-            return ratios
-        ratios = np.log(self.density(x - effects, spread)) - np.log(self.density(x, spread))
+            ratios: Floats = np.log(self._above(x - effects, wide)) - np.log(self._above(np.array(x), spread))
+        else:
+            ratios = np.log(self.density(x - effects, wide)) - np.log(self.density(x, spread))
         return ratios
 
     def pair_ratio(self, difference: float, effects: Floats, spread: float) -> float:
         """Log-likelihood ratio of "slow by one of the effects" from a suspect's reading less a reference's."""
-        x = min(difference, float(effects.max()))
-        return float(np.log(np.mean(self._pair(x - effects, spread))) - np.log(self._pair(np.array(x), spread)))
+        x, wide = min(difference, float(effects.max())), _reaching(effects, spread)
+        return float(np.log(np.mean(self._pair(x - effects, wide))) - np.log(self._pair(np.array(x), spread)))
 
-    def _pair(self, x: Floats, spread: float) -> Floats:
+    def _pair(self, x: Floats, spread: Floats | float) -> Floats:
         """Density of the difference of two readings: a burst may sit in either."""
         within = (np.abs(x) < BURST_LOG) / (2 * BURST_LOG)
         density: Floats = (1 - 2 * self.burst) * _normal(x, spread) + 2 * self.burst * within + FLOOR
         return density
 
-    def _above(self, x: Floats, spread: float) -> Floats:
-        tail = np.array([math.erfc(v / (spread * math.sqrt(2))) / 2 for v in np.ravel(x)]).reshape(np.shape(x))
+    def _above(self, x: Floats, spread: Floats | float) -> Floats:
+        scaled = np.asarray(x / (spread * math.sqrt(2)))
+        tail = np.array([math.erfc(v) / 2 for v in scaled.ravel()]).reshape(scaled.shape)
         burst = np.clip((BURST_LOG - x) / BURST_LOG, 0, 1)
         above: Floats = (1 - self.burst) * tail + self.burst * burst + FLOOR
         return above
 
 
-def _normal(x: Floats, sigma: float) -> Floats:
+def _reaching(effects: Floats, spread: float) -> Floats:
+    """Sigmas that reach from each hypothesis to its neighbours: a fault may be of any size between two."""
+    order = np.argsort(effects)
+    gaps = np.diff(effects[order])
+    reach = np.zeros(len(effects))
+    reach[order[1:]] = (gaps + np.append(gaps[1:], gaps[-1])) / 4  # the smallest one does not reach further down
+    return np.hypot(spread, reach)
+
+
+def _normal(x: Floats, sigma: Floats | float) -> Floats:
     density: Floats = np.exp(-0.5 * (x / sigma) ** 2) / (sigma * math.sqrt(2 * math.pi))
     return density
