@@ -25,13 +25,13 @@ class Beliefs:
         self.items = items
         self.excluded: NDArray[np.bool_] = np.zeros(items, dtype=bool)
         """Items that are no candidates any more, shape (items,): known to be slow, or masked."""
-        self._severities = severities
+        self.severities = severities
         self.forget()
 
     def forget(self) -> None:
         """Drop all evidence, not what is excluded."""
         self._cuts = np.array([0, self.items])
-        self._rows: Floats = np.zeros((1, self._severities))
+        self._rows: Floats = np.zeros((1, self.severities))
 
     def update(self, low: int, high: int, ratios: Floats) -> None:
         """A test of the items ``low <= i < high``: log-likelihood ratio by severity, were one of them slow."""

@@ -177,13 +177,19 @@ class Examiner:
                     result.reading.clean = 1.0 if near else 0.02
         for _ in range(JUDGE_ROUNDS):
             for group in groups:
-                group.beliefs.forget()
-                for result in group.results:
-                    self._believe(group, result)
+                self._believe_again(group)
             for group in groups:
                 suspicion = 0.5 / max(2, len(groups)) * math.exp(min(50.0, group.beliefs.evidence()))
                 for result in group.results:
                     result.reading.clean = max(1e-3, self._undisturbed(result.reading) / (1 + suspicion))
+
+    def _believe_again(self, group: Group) -> None:
+        """Everything about a group anew: what is excluded, or the level, has changed."""
+        group.beliefs.forget()
+        for result in group.results:
+            self._believe(group, result)
+        for item, odds in group.acquittals:
+            group.beliefs.update(item, item + 1, np.full(group.beliefs.severities, odds))
 
     def _undisturbed(self, reading: LogReading) -> float:
         """Probability that no burst raised a reading of a healthy probe."""
@@ -232,15 +238,14 @@ class Examiner:
             item = yield from self._search(group)
             if item is None:
                 return
-            confirmed = yield from self._confirm(group, item)
+            confirmed, odds = yield from self._confirm(group, item)
             if confirmed is None:
                 rejected += 1
                 if rejected > REJECTIONS:
                     self.unstable.append(group.component(item))
                     return
-                group.results.clear()
-                group.beliefs.forget()
-                yield from self._sweep([group])
+                group.acquittals.append((item, odds))
+                self._believe_again(group)
                 continue
             self.found.append(confirmed)
             if len(self.found) > MAX_FOUND:
@@ -271,8 +276,11 @@ class Examiner:
         near = residual is None or abs(residual[0]) < FAR * self._noise.sigma
         result.reading.clean = max(1e-3, (1 - hit) * (1.0 if near else 0.02))
 
-    def _confirm(self, group: Group, item: int) -> Steps[Found | None]:
-        """Interleaved pairs of the suspect alone and of clean references (DESIGN section 5, step 5)."""
+    def _confirm(self, group: Group, item: int) -> Steps[tuple[Found | None, float]]:
+        """Interleaved pairs of the suspect alone and of clean references (DESIGN section 5, step 5).
+
+        Gives what is confirmed, if it is, and the log odds of that.
+        """
         test = group.cut(item, item + 1)
         effects = self._effects(group, test)
         purpose = str(group.component(item))
@@ -293,10 +301,10 @@ class Examiner:
                 slow, fast = self._evidence(group, item)
                 slowdown = math.exp(float(np.median(differences)))
                 numbers = tuple(sorted({*slow, number})), tuple(fast)
-                return Found(group.component(item), odds, slowdown, seen[False].censored, *numbers)
+                return Found(group.component(item), odds, slowdown, seen[False].censored, *numbers), odds
             if odds < REJECTED:
-                return None
-        return None
+                break
+        return None, odds
 
     def _evidence(self, group: Group, item: int) -> tuple[set[int], list[int]]:
         """Probes of the sweep and the search that contain an item: the slow ones, and the others."""
@@ -322,9 +330,7 @@ class Examiner:
         """What a fault masked: believe only what was read without it, and measure what is left without it."""
         group.beliefs.excluded[item] = True
         group.results = [r for r in group.results if not r.test.low <= item < r.test.high]
-        group.beliefs.forget()
-        for result in group.results:
-            self._believe(group, result)
+        self._believe_again(group)
         low = 0
         while low < group.beliefs.items:
             test = group.cut(low, group.beliefs.items)

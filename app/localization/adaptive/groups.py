@@ -57,11 +57,16 @@ class Group(ABC):
         About the items, in order.
     width : int
         Sequences that every rank in a probe sends and receives.
+    results : list of TestResult
+        Of sweep, search and second look.
+    acquittals : list of (int, float)
+        Items that were held against clean references and not confirmed, with the log odds.
     """
 
     beliefs: Beliefs
     width: int
     results: list[TestResult] = field(default_factory=list)
+    acquittals: list[tuple[int, float]] = field(default_factory=list)
 
     @abstractmethod
     def component(self, item: int) -> Component:
@@ -190,7 +195,7 @@ class PathGroup(Group):
     def of_matchings(cls, ring: Ranks, some: Sequence[Sequence[Pair]], sweep: PathSweep) -> PathGroup:
         """Paths in sets in which no rank occurs twice."""
         pairs = [pair for matching in some for pair in matching]
-        group = cls(Beliefs(len(pairs), sweep.severities), sweep.width, [], ring, (), sweep, pairs)
+        group = cls(Beliefs(len(pairs), sweep.severities), sweep.width, [], [], ring, (), sweep, pairs)
         group._ends = np.cumsum([len(matching) for matching in some]).tolist()
         return group
 
