@@ -20,8 +20,8 @@ from app.localization.probes import Phase, Probe
 from app.localization.record import Record, Steps
 from app.localization.shapes import Shape
 
-# A group is cleared at 200:1 against anything in it, an item accused at 500:1 against clean references.
-CLEARED = math.log(0.005)
+# A group is cleared at 100:1 against anything in it, an item accused at 500:1 against clean references.
+CLEARED = math.log(0.01)
 ACCEPTED, REJECTED = math.log(500), -4.0
 # Share of the suspicion that an item must hold before it is confirmed.
 SURE = 0.995
