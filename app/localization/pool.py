@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -51,19 +51,19 @@ def run_trials(trial: Callable[[int], T], count: int, *, processes: int = 1, don
         is; then, and on an interrupt, processes are ended at once.
     """
     if processes == 1:
-        return _collect(map(trial, range(count)), done)
+        return _collect(([trial(number)] for number in range(count)), done)
     others = set(active_children())
     # Not forked: this process may have threads, a progress bar's for example.
     executor = ProcessPoolExecutor(processes, get_context("spawn"), initializer=_end_with_parent)
+    size = max(1, min(MAX_CHUNK, count // (processes * CHUNKS_A_PROCESS)))
     try:
         with _interrupts_held():
-            chunk = max(1, min(MAX_CHUNK, count // (processes * CHUNKS_A_PROCESS)))
-            results = executor.map(trial, range(count), chunksize=chunk)
-        collected = _collect(results, done)
+            chunks = [executor.submit(_chunk, trial, at, min(at + size, count)) for at in range(0, count, size)]
+        collected = _collect((chunk.result() for chunk in chunks), done)
     except BaseException as error:
         for process in set(active_children()) - others:
             process.terminate()
-        executor.shutdown(cancel_futures=True)
+        executor.shutdown()
         if isinstance(error, BrokenProcessPool):
             raise LocalizationError(
                 "a process ended before its trials were done: is there enough memory?"
@@ -73,10 +73,14 @@ def run_trials(trial: Callable[[int], T], count: int, *, processes: int = 1, don
     return collected
 
 
-def _collect(results: Iterator[T], done: Done | None) -> list[T]:
+def _chunk(trial: Callable[[int], T], start: int, stop: int) -> list[T]:
+    return [trial(number) for number in range(start, stop)]
+
+
+def _collect(chunks: Iterable[list[T]], done: Done | None) -> list[T]:
     collected: list[T] = []
-    for result in results:
-        collected.append(result)
+    for chunk in chunks:
+        collected += chunk
         if done is not None:
             done(len(collected))
     return collected
@@ -84,12 +88,23 @@ def _collect(results: Iterator[T], done: Done | None) -> list[T]:
 
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """Processes started inside never see Ctrl-C, which a terminal sends to all: this process ends them."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    """Ctrl-C comes afterwards: to start a process is not to be cut short.
+
+    Processes started inside never see it, though a terminal sends it to all: this process ends them.
+    """
+    # Blocked is what they inherit. Threads of libraries are not blocked, so the handler is exchanged as well.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    in_charge = threading.current_thread() is threading.main_thread()
+    held: list[object] = []
+    handler = signal.signal(signal.SIGINT, lambda *caught: held.append(caught)) if in_charge else None
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if in_charge:
+            signal.signal(signal.SIGINT, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    if held:
+        signal.raise_signal(signal.SIGINT)
 
 
 def _end_with_parent() -> None:

@@ -23,12 +23,26 @@ LONG = ("simulate", "--n", 64, "--noise", 0.05, "--trials", 20_000)
 
 
 def children(pid: int) -> list[int]:
-    """Processes that a process started: one a core, and one of Python's own; none when it is gone."""
+    """Processes that a process started; none when it is gone."""
     try:
         text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return []
     return [int(child) for child in text.split()]
+
+
+def at_work(pid: int) -> list[int]:
+    """Those of its processes that have computed for half a second; all of them, or none."""
+    workers = [child for child in children(pid) if seconds_computed(child) > 0.5]
+    return workers if len(workers) == cores() else []
+
+
+def seconds_computed(pid: int) -> float:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def running(pid: int) -> bool:
@@ -90,10 +104,11 @@ def test_a_bar_shows_on_a_terminal_and_only_there() -> None:
 
 @pytest.mark.slow
 @needs_cores
+@pytest.mark.parametrize("moment", ["processes start", "all are at work"])
 @pytest.mark.parametrize("to_all", [True, False], ids=["as a terminal does", "to the command alone"])
-def test_an_interrupt_ends_it_promptly_without_a_traceback(to_all: bool) -> None:
+def test_an_interrupt_ends_it_promptly_without_a_traceback(to_all: bool, moment: str) -> None:
     process = start(*LONG)
-    workers = until(lambda: pids if len(pids := children(process.pid)) > cores() else None)
+    workers = until(lambda: children(process.pid) if moment == "processes start" else at_work(process.pid))
     (os.killpg if to_all else os.kill)(process.pid, signal.SIGINT)
     outcome = finish(process, seconds=10)
     assert (outcome.status, outcome.out, outcome.err) == (130, "", "")
@@ -104,7 +119,7 @@ def test_an_interrupt_ends_it_promptly_without_a_traceback(to_all: bool) -> None
 @needs_cores
 def test_processes_end_with_a_command_that_was_killed() -> None:
     process = start(*LONG)
-    workers = until(lambda: pids if len(pids := children(process.pid)) > cores() else None)
+    workers = until(lambda: at_work(process.pid))
     process.kill()
     process.wait(10)
     until(lambda: not any(map(running, workers)), seconds=10)
