@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from app.emulator.latency import LatencyModel
 from app.localization.adaptive.costs import Costs
 from app.localization.errors import SettingsError
 from app.localization.faults import parse_fault, parse_faults
 from app.localization.physics import DRIFT, OwnNoise, PhysicsReplica, UnknownNoise, make_noise
-from app.localization.placement import SharedPart
 from app.localization.probes import Probe
 from app.localization.shapes import Bipartite, Clique, Exchange, Shape, Shift
 
@@ -78,6 +78,21 @@ def test_healthy_steps(shape: Shape, expected: float, transport: str) -> None:
 def test_what_a_fault_adds(shape: Shape, fault: str, transport: str, added: float) -> None:
     healthy = step_ms(shape, transport=transport)
     assert step_ms(shape, fault, transport=transport) == pytest.approx(healthy + added)
+
+
+@pytest.mark.parametrize("transport", ["serial", "shared"])
+@pytest.mark.parametrize("shape", [LOOPS, SHIFT, PAIRS, Clique((0, 1, 2, 3), 2), Bipartite((0, 1), (1, 2), 3)])
+def test_faults_both_ways_cost_what_they_cost_in_the_emulator(shape: Shape, transport: str) -> None:
+    """It has one barrier a step, which makes a difference for faults one way only."""
+    same = {"same_host": 0.25, "cross_host": 0.25}
+    emulated = LatencyModel(6, fixed_ms=10.0, compute_ms=0.5, path_ms=same, transport=transport)  # type: ignore[arg-type]
+    for texts in (
+        ["path:0-1*3", "path:1-2+5ms"],
+        ["path:0-1+5ms", "path:0-1*2"],
+        ["gpu:1*3", "gpu:2+4ms", "all*2"],
+    ):
+        expected = emulated.work_ms(shape.sends, parse_faults(texts))
+        assert step_ms(shape, *texts, transport=transport) == pytest.approx(expected)
 
 
 def test_delays_of_one_rank_add_up_where_its_sends_take_turns() -> None:
@@ -157,7 +172,6 @@ def test_a_reading_is_one_step_with_the_noise_of_its_turn() -> None:
     assert all(event["tbt_ms"] == event["ttft_ms"] == event["wall_ms"] for event in events)
     exact = PhysicsReplica(6, parse_faults(["all*2"]), COSTS, "serial").answer(Probe(1, SHIFT, 1, "cover"), 0)
     assert exact.data["tbt_ms"] == 2 * HEALTHY
-    assert SharedPart("all") == parse_fault("all*2").component
 
 
 @pytest.mark.parametrize("family", ["own", "unknown"])
