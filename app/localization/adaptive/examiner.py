@@ -91,7 +91,14 @@ class Examiner:
     """
 
     def __init__(
-        self, record: Record, levels: Levels, noise: Noise, effects: Effects, rng: np.random.Generator, limit: int
+        self,
+        record: Record,
+        levels: Levels,
+        noise: Noise,
+        effects: Effects,
+        *,
+        rng: np.random.Generator,
+        limit: int,
     ) -> None:
         self.found: list[Found] = []
         self.unstable: list[Component] = []
@@ -117,7 +124,7 @@ class Examiner:
         yield from self._sweep(groups)
         self._pad(groups)
         for group in groups:
-            yield from self._resolve(group)
+            yield from self.resolve(group)
 
     def suspicious(self, group: Group) -> Steps[bool]:
         """Measure a group that is held against a known level until it is cleared, or looks slow."""
@@ -232,32 +239,41 @@ class Examiner:
 
     # --- one group
 
-    def _resolve(self, group: Group) -> Steps[None]:
-        rejected = 0
-        while group.beliefs.evidence() > CLEARED:
+    def resolve(self, group: Group) -> Steps[None]:
+        """Clear or accuse every item of a group that looks slow.
+
+        Raises
+        ------
+        OutOfMeasurements, TooManyFaults
+            Before everything is decided.
+        """
+        while (item := (yield from self.find(group))) is not None:
+            yield from self._look_again(group, item)
+
+    def find(self, group: Group) -> Steps[int | None]:
+        """Accuse one item of a group; None when there is none to accuse, or none that can be confirmed."""
+        item: int | None = None
+        for _ in range(REJECTIONS + 1):
             item = yield from self._search(group)
             if item is None:
-                return
+                return None
             confirmed, odds = yield from self._confirm(group, item)
-            if confirmed is None:
-                rejected += 1
-                if rejected > REJECTIONS:
-                    self.unstable.append(group.component(item))
-                    return
-                group.acquittals.append((item, odds))
-                self._believe_again(group)
-                continue
-            self.found.append(confirmed)
-            if len(self.found) > MAX_FOUND:
-                raise TooManyFaults
-            yield from self._look_again(group, item)
+            if confirmed is not None:
+                self.found.append(confirmed)
+                if len(self.found) > MAX_FOUND:
+                    raise TooManyFaults
+                return item
+            group.acquittals.append((item, odds))
+            self._believe_again(group)
+        self.unstable += [] if item is None else [group.component(item)]
+        return None
 
     def _search(self, group: Group) -> Steps[int | None]:
         """Noisy binary search for one item; None when the suspicion dissolves."""
         for _ in range(SEARCH_STEPS):
-            weights, nothing = group.beliefs.weights()
             if group.beliefs.evidence() < CLEARED:
                 return None
+            weights, nothing = group.beliefs.weights()
             best = int(weights.argmax())
             if weights[best] > SURE * (1 - nothing) and nothing < 0.05:
                 return best

@@ -1,4 +1,4 @@
-"""Strategy ``adaptive``: r-regular probes, soft evidence, confirmation before any accusation (DESIGN section 5)."""
+"""Strategy ``adaptive``: r-regular probes, soft evidence, confirmation before any accusation (DESIGN, 5)."""
 
 from __future__ import annotations
 
@@ -58,7 +58,9 @@ class Adaptive(Strategy):
         self._refused: int | None = None
         self._levels = Levels(self._noise.sigma, self._known_levels())
         limit = LIMIT_SWEEPS * self.plan().measurements + LIMIT_MORE
-        self._examiner = Examiner(self.record, self._levels, self._noise, self._effects, self._rng, limit)
+        self._examiner = Examiner(
+            self.record, self._levels, self._noise, self._effects, rng=self._rng, limit=limit
+        )
 
     # --- what is planned
 
@@ -135,43 +137,49 @@ class Adaptive(Strategy):
             self.notes.append(_unstable(self._examiner.unstable))
 
     def _stages(self) -> Steps[None]:
-        if self._in_one and not (yield from self._anything_slow()):
-            return
-        yield from self._loops()
-        if self.settings.paths_selectable:
-            yield from self._paths()
-        else:
+        if not self.settings.paths_selectable:
             self.notes.append(PATHS_NOT_SELECTABLE)
+            yield from self._loops()
+        elif self._in_one:
+            yield from self._halve()
+        else:
+            yield from self._loops()
+            yield from self._paths()
 
-    def _anything_slow(self) -> Steps[bool]:
-        """One probe over every path, in the binary model (DESIGN section 5, "1 probe")."""
-        ring = tuple(range(self.settings.gpus))
-        width = max(1, len(ring) - 1)
-        sweep = PathSweep("any", None, width, width, diluted=False, severities=self._hypotheses.severities)
-        group = PathGroup.of_shifts(ring, tuple(range(1, len(ring) // 2 + 1)), sweep)
-        slow: bool = yield from self._examiner.suspicious(group)
-        return slow
+    def _halve(self) -> Steps[None]:
+        """One probe over everything; while that is slow, halve the GPUs, then the paths (the binary model)."""
+        while len(alive := self._alive()) > 1:
+            (everything,) = self._path_groups(tuple(alive))
+            self._groups = [everything]
+            if not (yield from self._examiner.suspicious(everything)):
+                return
+            loops = self._loop_group(alive)
+            slow = yield from self._examiner.suspicious(loops)
+            if not (slow and (yield from self._examiner.find(loops)) is not None):
+                yield from self._examiner.resolve(everything)
+                return
 
     def _loops(self) -> Steps[None]:
         """GPUs by self-loops, in disjoint random sets that are compared with each other."""
-        everyone = range(self.settings.gpus)
-        sets = [tuple(everyone)] if self._in_one else _random_sets(everyone, self._rng)
-        severities, width = self._hypotheses.severities, self.sweep_plan.loop_tokens
-        groups = [
-            LoopGroup(
-                Beliefs(len(ranks), severities), width, ranks=tuple(int(r) for r in self._rng.permutation(ranks))
-            )
-            for ranks in sets
-        ]
+        sets = _random_sets(range(self.settings.gpus), self._rng)
+        groups = [self._loop_group(ranks) for ranks in sets]
         self._groups += groups
         yield from self._examiner.examine(groups)
         self._loops_done = True
 
+    def _loop_group(self, ranks: Sequence[int]) -> LoopGroup:
+        order = tuple(int(rank) for rank in self._rng.permutation(list(ranks)))
+        beliefs = Beliefs(len(order), self._hypotheses.severities)
+        return LoopGroup(beliefs, self.sweep_plan.loop_tokens, ranks=order)
+
+    def _alive(self) -> list[int]:
+        """GPUs that are not slow: only between them can paths be tested."""
+        slow = {found.component.members[0] for found in self._examiner.found}
+        return [rank for rank in range(self.settings.gpus) if rank not in slow]
+
     def _paths(self) -> Steps[None]:
         """Paths between the GPUs that are not slow, by groups of cyclic shifts."""
-        slow = {found.component.members[0] for found in self._examiner.found}
-        alive = [rank for rank in range(self.settings.gpus) if rank not in slow]
-        groups = self._path_groups(mixed_ring(alive, self.settings.hosts, self._rng))
+        groups = self._path_groups(mixed_ring(self._alive(), self.settings.hosts, self._rng))
         if not groups:
             return
         self._groups += groups
@@ -180,21 +188,17 @@ class Adaptive(Strategy):
     def _path_groups(self, ring: Ranks) -> list[PathGroup]:
         if len(ring) < 2:
             return []
-        hosts = self.settings.hosts
+        hosts, severities, most = self.settings.hosts, self._hypotheses.severities, self.sweep_plan.r
         if self._in_one:
-            most = width = len(ring) - 1
-        else:
-            most, width = self.sweep_plan.r, self.sweep_plan.tokens
-        used = len({hosts[rank] for rank in ring}) if hosts else 1
+            everything = PathSweep("any", None, 1, len(ring) ** 2, diluted=False, severities=severities)
+            return [PathGroup.of_shifts(ring, tuple(range(1, len(ring) // 2 + 1)), everything)]
         by_class: dict[str, list[tuple[int, ...]]] = {}
-        for shifts in shift_groups(len(ring), most if not self._in_one else len(ring), used):
+        for shifts in shift_groups(len(ring), most, len({hosts[rank] for rank in ring}) if hosts else 1):
             by_class.setdefault(self._hops(ring, shifts), []).append(shifts)
         groups = []
         for hops, some in by_class.items():
-            sweep = PathSweep(
-                hops, hosts, width, most, diluted=not self._in_one, severities=self._hypotheses.severities
-            )
-            if self._in_one or len(some) >= FEWEST_GROUPS:
+            sweep = PathSweep(hops, hosts, self.sweep_plan.tokens, most, severities=severities)
+            if len(some) >= FEWEST_GROUPS:
                 groups += [PathGroup.of_shifts(ring, shifts, sweep) for shifts in some]
             else:
                 groups += _small_groups(ring, [s for shifts in some for s in shifts], sweep)
