@@ -18,8 +18,8 @@ class Assumptions:
 
     Parameters
     ----------
-    costs : Costs
-        As they were measured, or as they are guessed.
+    costs : Costs or None
+        As they were measured before; None: not known, so the job measures them first.
     targets : Targets
         What must be found.
     transport : {"serial", "shared", "undiluted"} or None
@@ -36,13 +36,15 @@ class Assumptions:
         A value out of range.
     """
 
-    costs: Costs = field(default_factory=Costs)
+    costs: Costs | None = None
     targets: Targets = field(default_factory=Targets)
     transport: Transport | None = None
     trusted: bool = False
     max_tokens: int | None = None
 
     def __post_init__(self) -> None:
+        if self.trusted and self.costs is None:
+            raise SettingsError("costs", "only costs that are given can be trusted")
         if self.transport is not None and self.transport not in get_args(Transport):
             raise SettingsError("transport", f"must be one of {', '.join(get_args(Transport))}, or left out")
         if self.max_tokens is not None and (type(self.max_tokens) is not int or self.max_tokens < 1):
@@ -58,7 +60,7 @@ class Assumptions:
             Unknown field, or a value out of range.
         """
         values = _fields("adaptive", cls, document)
-        if "costs" in values:
+        if values.get("costs") is not None:
             values["costs"] = Costs(**_numbers(_fields("costs", Costs, values["costs"])))
         if "targets" in values:
             values["targets"] = Targets(**_numbers(_fields("targets", Targets, values["targets"])))

@@ -14,7 +14,7 @@ import numpy as np
 
 from app.localization.adaptive.groups import Group, LoopGroup, Test, TestResult
 from app.localization.adaptive.levels import LevelClass, Levels, LogReading, lowest_cluster
-from app.localization.adaptive.noise import Floats, Noise
+from app.localization.adaptive.noise import Floats, Noise, log_mean
 from app.localization.components import Component
 from app.localization.probes import Phase, Probe
 from app.localization.record import Record, Steps
@@ -102,7 +102,8 @@ class Examiner:
     ) -> None:
         self.found: list[Found] = []
         self.unstable: list[Component] = []
-        self._record, self._levels, self._noise, self._effects = record, levels, noise, effects
+        self.noise = noise
+        self._record, self._levels, self._effects = record, levels, effects
         self._rng = rng
         self._limit = limit
         self._probes: dict[Shape, Probe] = {}
@@ -125,6 +126,21 @@ class Examiner:
         self._pad(groups)
         for group in groups:
             yield from self.resolve(group)
+
+    def read(self, groups: Sequence[Group]) -> Steps[None]:
+        """One reading of every group, in random order, which a sweep then begins with."""
+        for place in self._rng.permutation(len(groups)):
+            yield from self._take(groups[place], groups[place].whole(), "calibrate", 1)
+
+    def read_shape(self, shape: Shape, of: LevelClass) -> Steps[float]:
+        """One reading that tests nothing, log ms."""
+        _, reading = yield from self._measure(shape, of, "calibrate", 1)
+        return reading.value
+
+    def learn(self, noise: Noise) -> None:
+        """Judge by another noise from now on."""
+        self.noise = noise
+        self._levels.sigma = noise.sigma
 
     def suspicious(self, group: Group) -> Steps[bool]:
         """Measure a group that is held against a known level until it is cleared, or looks slow."""
@@ -162,13 +178,13 @@ class Examiner:
         level = self._levels.around(reading)
         if level is None:
             return None
-        return reading.value - level[0], math.sqrt(self._noise.sigma**2 + level[1])
+        return reading.value - level[0], math.sqrt(self.noise.sigma**2 + level[1])
 
     def _believe(self, group: Group, result: TestResult) -> None:
         residual = self._residual(result.reading)
         if residual is not None:
             effects, censored = self._effects(group, result.test), result.reading.censored
-            ratios = self._noise.ratios(residual[0], effects, residual[1], censored=censored)
+            ratios = self.noise.ratios(residual[0], effects, residual[1], censored=censored)
             group.beliefs.update(result.test.low, result.test.high, ratios)
 
     def _judge_again(self, groups: Sequence[Group]) -> None:
@@ -179,7 +195,7 @@ class Examiner:
         for kind in {group.results[-1].test.of for group in groups} if len(groups) > 1 else ():
             same = [group for group in groups if group.results[-1].test.of == kind]
             values = np.array([np.median([r.reading.value for r in group.results]) for group in same])
-            for group, near in zip(same, lowest_cluster(values, self._noise.sigma), strict=True):
+            for group, near in zip(same, lowest_cluster(values, self.noise.sigma), strict=True):
                 for result in group.results:
                     result.reading.clean = 1.0 if near else 0.02
         for _ in range(JUDGE_ROUNDS):
@@ -204,8 +220,8 @@ class Examiner:
         if residual is None:
             return 1.0
         x, spread = residual
-        healthy = (1 - self._noise.burst) * _normal(x, spread)
-        return healthy / (healthy + self._noise.burst * (x > 0) / math.log(4) + 1e-6)
+        healthy = (1 - self.noise.burst) * _normal(x, spread)
+        return healthy / (healthy + self.noise.burst * (x > 0) / math.log(4) + 1e-6)
 
     # --- the sweep
 
@@ -213,7 +229,8 @@ class Examiner:
         """Measure groups until each is cleared or clearly suspicious."""
         order = [groups[i] for i in self._rng.permutation(len(groups))]
         for group in order:
-            yield from self._take(group, group.whole(), "cover", 1)
+            if not group.results:
+                yield from self._take(group, group.whole(), "cover", 1)
         self._judge_again(groups)
         for _ in range(SWEEP_ROUNDS):
             suspicious = [g for g in order if g.beliefs.evidence() > CLEARED]
@@ -289,7 +306,7 @@ class Examiner:
         weights, _ = group.beliefs.weights()
         hit = float(weights[result.test.low : result.test.high].sum())
         residual = self._residual(result.reading)
-        near = residual is None or abs(residual[0]) < FAR * self._noise.sigma
+        near = residual is None or abs(residual[0]) < FAR * self.noise.sigma
         result.reading.clean = max(1e-3, (1 - hit) * (1.0 if near else 0.02))
 
     def _confirm(self, group: Group, item: int) -> Steps[tuple[Found | None, float]]:
@@ -300,7 +317,7 @@ class Examiner:
         test = group.cut(item, item + 1)
         effects = self._effects(group, test)
         purpose = str(group.component(item))
-        odds, number, differences = 0.0, 0, []
+        ratios, odds, number, differences = np.zeros(len(effects)), 0.0, 0, []
         for turn in range(CONFIRM_TURNS):
             reference = None if self._levels.known else group.reference(item, self._rng, self.slow)
             shapes = [test.shape] if reference is None else [test.shape, reference]
@@ -310,8 +327,9 @@ class Examiner:
                 reading.clean = 0.5 if shape is reference else 1e-3
                 seen[shape is reference] = reading
                 number = number if shape is reference else taken
-            ratio, difference = self._compare(effects, seen[False], seen.get(True))
-            odds += ratio
+            more, difference = self._compare(effects, seen[False], seen.get(True))
+            ratios += more
+            odds = log_mean(ratios)
             differences.append(difference)
             if odds > ACCEPTED and turn >= 1:
                 slow, fast = self._evidence(group, item)
@@ -332,15 +350,15 @@ class Examiner:
                 slow.add(result.number)
         return slow, sorted({result.number for result in touching} - slow)
 
-    def _compare(self, effects: Floats, suspect: LogReading, reference: LogReading | None) -> tuple[float, float]:
-        if reference is None:
-            residual = self._residual(suspect)
-            if residual is None:
-                return 0.0, 0.0
-            ratios = self._noise.ratios(residual[0], effects, residual[1], censored=suspect.censored)
-            return float(np.log(np.mean(np.exp(ratios)))), residual[0]
-        difference = suspect.value - reference.value
-        return self._noise.pair_ratio(difference, effects, self._noise.sigma * math.sqrt(2)), difference
+    def _compare(self, effects: Floats, suspect: LogReading, reference: LogReading | None) -> tuple[Floats, float]:
+        """Log-likelihood ratios by severity, and by how much the suspect was slower, log."""
+        if reference is not None:
+            difference = suspect.value - reference.value
+            return self.noise.pair_ratios(difference, effects, self.noise.sigma * math.sqrt(2)), difference
+        residual = self._residual(suspect)
+        if residual is None:
+            return np.zeros(len(effects)), 0.0
+        return self.noise.ratios(residual[0], effects, residual[1], censored=suspect.censored), residual[0]
 
     def _look_again(self, group: Group, item: int) -> Steps[None]:
         """What a fault masked: believe only what was read without it, and measure what is left without it."""

@@ -59,10 +59,11 @@ class Noise:
             ratios = np.log(self.density(x - effects, wide)) - np.log(self.density(x, spread))
         return ratios
 
-    def pair_ratio(self, difference: float, effects: Floats, spread: float) -> float:
-        """Log-likelihood ratio of "slow by one of the effects" from a suspect's reading less a reference's."""
+    def pair_ratios(self, difference: float, effects: Floats, spread: float) -> Floats:
+        """As `ratios`, from a suspect's reading less a reference's."""
         x, wide = min(difference, float(effects.max())), _reaching(effects, spread)
-        return float(np.log(np.mean(self._pair(x - effects, wide))) - np.log(self._pair(np.array(x), spread)))
+        ratios: Floats = np.log(self._pair(x - effects, wide)) - np.log(self._pair(np.array(x), spread))
+        return ratios
 
     def _pair(self, x: Floats, spread: Floats | float) -> Floats:
         """Density of the difference of two readings: a burst may sit in either."""
@@ -90,3 +91,9 @@ def _reaching(effects: Floats, spread: float) -> Floats:
 def _normal(x: Floats, sigma: Floats | float) -> Floats:
     density: Floats = np.exp(-0.5 * (x / sigma) ** 2) / (sigma * math.sqrt(2 * math.pi))
     return density
+
+
+def log_mean(ratios: Floats) -> float:
+    """Logarithm of the mean of exponentials: the ratio when every severity is as likely beforehand."""
+    peak = float(ratios.max())
+    return peak + math.log(float(np.mean(np.exp(ratios - peak))))

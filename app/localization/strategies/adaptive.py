@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from functools import cached_property
+from statistics import median
 
 import numpy as np
 
 from app.localization.adaptive.assumptions import Assumptions
 from app.localization.adaptive.beliefs import Beliefs
+from app.localization.adaptive.calibration import LIGHT_SETS, LOAD, ROUNDS, SHIFTS, loop_costs, scatter, with_paths
+from app.localization.adaptive.costs import Costs
 from app.localization.adaptive.designs import matchings, mixed_ring, parts, shift_groups
 from app.localization.adaptive.examiner import Examiner, Found, OutOfMeasurements, TooManyFaults
 from app.localization.adaptive.groups import Group, LoopGroup, PathGroup, PathSweep, Test
 from app.localization.adaptive.hypotheses import Hypotheses
 from app.localization.adaptive.levels import LevelClass, Levels
 from app.localization.adaptive.noise import Floats, Noise
-from app.localization.adaptive.planner import PARTS, LocalizePlan, plan_localize
+from app.localization.adaptive.planner import PARTS, plan_localize
 from app.localization.components import Component
 from app.localization.record import Record, Steps
 from app.localization.settings import Settings
-from app.localization.shapes import Ranks
+from app.localization.shapes import Exchange, Ranks, Shift
 from app.localization.strategies.base import Note, Report, Strategy, Suspect, SweepPlan
 from app.localization.strategies.threshold_report import slower_than_history
 
@@ -33,6 +35,8 @@ MANY = 16
 LIMIT_SWEEPS, LIMIT_MORE = 6, 200
 # Components listed by name before the verdict says "*".
 NAMED_UNTESTED = 200
+# No fault is looked for that is larger than that.
+LARGEST = 1000.0
 HOPS = ("any", "same_host", "cross_host")
 
 OUT_OF_MEASUREMENTS = Note(
@@ -56,39 +60,32 @@ class Adaptive(Strategy):
         self._groups: list[Group] = []
         self._loops_done = self._paths_done = False
         self._refused: int | None = None
-        self._levels = Levels(self._noise.sigma, self._known_levels())
+        self._plan_for(self._told.costs or Costs())
+        noise = Noise.of(self._costs.sigma)
+        self._levels = Levels(noise.sigma, self._known_levels())
         limit = LIMIT_SWEEPS * self.plan().measurements + LIMIT_MORE
-        self._examiner = Examiner(
-            self.record, self._levels, self._noise, self._effects, rng=self._rng, limit=limit
-        )
+        self._examiner = Examiner(self.record, self._levels, noise, self._effects, rng=self._rng, limit=limit)
 
     # --- what is planned
 
-    @cached_property
-    def sweep_plan(self) -> LocalizePlan:
-        """Shape, load and repeats of the sweep."""
+    def _plan_for(self, costs: Costs) -> None:
+        """Take in what a step costs: the shape, load and repeats of the sweep, and what faults would add."""
         told = self._told
-        return plan_localize(
+        self._costs = costs
+        self.sweep_plan = plan_localize(
             self.settings.gpus,
-            told.costs,
+            costs,
             told.targets,
             told.transport,
             hosts=len(set(self.settings.hosts or (0,))),
             max_tokens=told.max_tokens,
         )
-
-    @cached_property
-    def _noise(self) -> Noise:
-        return Noise.of(self._told.costs.sigma)
-
-    @cached_property
-    def _hypotheses(self) -> Hypotheses:
-        told, reach = self._told, self.sweep_plan.detectable
-        return Hypotheses(
-            told.costs,
+        reach = self.sweep_plan.detectable
+        self._hypotheses = Hypotheses(
+            costs,
             told.transport or "shared",
-            path=max(told.targets.path, min(reach["path"], 1000.0)),
-            gpu=max(told.targets.gpu, min(reach["gpu"], 1000.0)),
+            path=max(told.targets.path, min(reach["path"], LARGEST)),
+            gpu=max(told.targets.gpu, min(reach["gpu"], LARGEST)),
         )
 
     @property
@@ -99,7 +96,7 @@ class Adaptive(Strategy):
     def _known_levels(self) -> dict[LevelClass, float]:
         if not self._told.trusted:
             return {}
-        costs, plan = self._told.costs, self.sweep_plan
+        costs, plan = self._costs, self.sweep_plan
         over_paths = math.log(costs.healthy_ms(plan.tokens, over_paths=True))
         known = {LevelClass(form, hops): over_paths for form in ("shift", "exchange") for hops in HOPS}
         return known | {LevelClass("loops"): math.log(costs.healthy_ms(plan.loop_tokens, over_paths=False))}
@@ -144,7 +141,10 @@ class Adaptive(Strategy):
             yield from self._halve()
         else:
             yield from self._loops()
-            yield from self._paths()
+            ring = mixed_ring(self._alive(), self.settings.hosts, self._rng)
+            if self._told.costs is None:
+                yield from self._calibrate_paths(ring)
+            yield from self._paths(ring)
 
     def _halve(self) -> Steps[None]:
         """One probe over everything; while that is slow, halve the GPUs, then the paths (the binary model)."""
@@ -153,7 +153,7 @@ class Adaptive(Strategy):
             self._groups = [everything]
             if not (yield from self._examiner.suspicious(everything)):
                 return
-            loops = self._loop_group(alive)
+            loops = self._loop_group(alive, self.sweep_plan.loop_tokens)
             slow = yield from self._examiner.suspicious(loops)
             if not (slow and (yield from self._examiner.find(loops)) is not None):
                 yield from self._examiner.resolve(everything)
@@ -162,24 +162,55 @@ class Adaptive(Strategy):
     def _loops(self) -> Steps[None]:
         """GPUs by self-loops, in disjoint random sets that are compared with each other."""
         sets = _random_sets(range(self.settings.gpus), self._rng)
-        groups = [self._loop_group(ranks) for ranks in sets]
+        width = self.sweep_plan.loop_tokens
+        if self._told.costs is None:
+            width = min(LOAD, self._told.max_tokens or LOAD)
+        groups = [self._loop_group(ranks, width) for ranks in sets]
         self._groups += groups
+        if self._told.costs is None:
+            yield from self._calibrate(groups)
         yield from self._examiner.examine(groups)
         self._loops_done = True
 
-    def _loop_group(self, ranks: Sequence[int]) -> LoopGroup:
+    def _calibrate(self, groups: Sequence[LoopGroup]) -> Steps[None]:
+        """Noise, fixed and compute costs: disjoint random sets compared with each other (DESIGN, 5, step 1)."""
+        for _ in range(ROUNDS):
+            yield from self._examiner.read(groups)
+        light = []
+        for group in groups[:LIGHT_SETS]:
+            shape = Exchange(tuple(sorted(group.ranks)), (), 1)
+            light.append((yield from self._examiner.read_shape(shape, LevelClass("light"))))
+        repeats = [[result.reading.value for result in group.results] for group in groups]
+        lowest = min(median(values) for values in repeats)
+        sigma = scatter(repeats)
+        self._plan_for(loop_costs(math.exp(min(light)), math.exp(lowest), groups[0].width, sigma))
+        self._examiner.learn(Noise.of(sigma))
+
+    def _calibrate_paths(self, ring: Ranks) -> Steps[None]:
+        """The cost of a path: two shifts of the whole ring, of which one may hold a slow path."""
+        width, values = self.sweep_plan.tokens, []
+        for shift in range(1, min(SHIFTS, len(ring) // 2) + 1):
+            shape = Shift((ring,), (shift,), width)
+            twice = []
+            for _ in range(2):
+                twice.append((yield from self._examiner.read_shape(shape, LevelClass("calibration"))))
+            values.append(min(twice))
+        if values:
+            self._plan_for(with_paths(self._costs, math.exp(min(values)), width))
+
+    def _loop_group(self, ranks: Sequence[int], width: int) -> LoopGroup:
         order = tuple(int(rank) for rank in self._rng.permutation(list(ranks)))
         beliefs = Beliefs(len(order), self._hypotheses.severities)
-        return LoopGroup(beliefs, self.sweep_plan.loop_tokens, ranks=order)
+        return LoopGroup(beliefs, width, ranks=order)
 
     def _alive(self) -> list[int]:
         """GPUs that are not slow: only between them can paths be tested."""
         slow = {found.component.members[0] for found in self._examiner.found}
         return [rank for rank in range(self.settings.gpus) if rank not in slow]
 
-    def _paths(self) -> Steps[None]:
+    def _paths(self, ring: Ranks) -> Steps[None]:
         """Paths between the GPUs that are not slow, by groups of cyclic shifts."""
-        groups = self._path_groups(mixed_ring(self._alive(), self.settings.hosts, self._rng))
+        groups = self._path_groups(ring)
         if not groups:
             return
         self._groups += groups
