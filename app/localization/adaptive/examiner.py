@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from app.localization.adaptive.calibration import LEAST_SIGMA
 from app.localization.adaptive.groups import Group, LoopGroup, Test, TestResult
 from app.localization.adaptive.levels import LevelClass, Levels, LogReading, lowest_cluster
 from app.localization.adaptive.noise import Floats, Noise, log_mean
@@ -31,6 +32,8 @@ JUDGE_ROUNDS = 4
 CONFIRM_TURNS = 12
 REJECTIONS = 3
 MAX_FOUND = 8
+# Readings that the first guess of the noise counts for, where it is learnt.
+GUESS_WEIGHT = 5
 # Readings this far above the level are no part of it.
 FAR = 3.5
 
@@ -105,6 +108,7 @@ class Examiner:
         self.noise = noise
         self._record, self._levels, self._effects = record, levels, effects
         self._rng = rng
+        self._guess: float | None = None
         self._limit = limit
         self._probes: dict[Shape, Probe] = {}
         self._taken = 0
@@ -137,10 +141,27 @@ class Examiner:
         _, reading = yield from self._measure(shape, of, "calibrate", 1)
         return reading.value
 
-    def learn(self, noise: Noise) -> None:
-        """Judge by another noise from now on."""
-        self.noise = noise
-        self._levels.sigma = noise.sigma
+    def learn(self, sigma: float) -> None:
+        """Take the noise from the readings from now on; ``sigma`` is the first guess."""
+        self._guess = sigma
+        self._set_noise(sigma)
+
+    def _set_noise(self, sigma: float) -> None:
+        self.noise = Noise.of(sigma)
+        self._levels.sigma = self.noise.sigma
+
+    def _learn_from(self, groups: Sequence[Group]) -> None:
+        """Noise from how far clean readings are off their level; the first guess counts as a few of them."""
+        if self._guess is None:
+            return
+        weights, squares = float(GUESS_WEIGHT), GUESS_WEIGHT * self._guess**2
+        for group in groups:
+            for result in group.results:
+                residual = self._residual(result.reading)
+                if residual is not None and result.reading.clean > 0.5:
+                    weights += result.reading.clean
+                    squares += result.reading.clean * (residual[0] * self.noise.sigma / residual[1]) ** 2
+        self._set_noise(max(LEAST_SIGMA, math.sqrt(squares / weights)))
 
     def suspicious(self, group: Group) -> Steps[bool]:
         """Measure a group that is held against a known level until it is cleared, or looks slow."""
@@ -205,6 +226,7 @@ class Examiner:
                 suspicion = 0.5 / max(2, len(groups)) * math.exp(min(50.0, group.beliefs.evidence()))
                 for result in group.results:
                     result.reading.clean = max(1e-3, self._undisturbed(result.reading) / (1 + suspicion))
+            self._learn_from(groups)
 
     def _believe_again(self, group: Group) -> None:
         """Everything about a group anew: what is excluded, or the level, has changed."""

@@ -184,7 +184,7 @@ class Adaptive(Strategy):
         lowest = min(median(values) for values in repeats)
         sigma = scatter(repeats)
         self._plan_for(loop_costs(math.exp(min(light)), math.exp(lowest), groups[0].width, sigma))
-        self._examiner.learn(Noise.of(sigma))
+        self._examiner.learn(sigma)
 
     def _calibrate_paths(self, ring: Ranks) -> Steps[None]:
         """The cost of a path: two shifts of the whole ring, of which one may hold a slow path."""
