@@ -63,25 +63,17 @@ def _sweeps(sizes: Sequence[int]) -> list[Result]:
 def _rows(planned: Sequence[Cell], processes: int) -> list[tuple[Cell, Result]]:
     from app.localization.pool import run_trials
 
-    trials = [(cell, number) for cell in planned for number in range(cell.trials)]
+    trials = [(place, number) for place, cell in enumerate(planned) for number in range(cell.trials)]
     # The longest first, so that no core waits for the other at the end.
-    order = sorted(range(len(trials)), key=lambda place: -_length(trials[place][0]))
-    work = _Work(tuple(experiment(cell) for cell in planned), tuple(_numbered(planned, trials, order)))
-    done = run_trials(
-        work, len(trials), processes=max(1, min(processes, len(trials))), done=_progress(len(trials))
-    )
-    by_cell: dict[int, list[Any]] = {place: [] for place in range(len(planned))}
-    for (place, number), trial in sorted(zip(work.order, done, strict=True), key=lambda pair: pair[0]):
-        assert number == len(by_cell[place])
-        by_cell[place].append(trial)
-    return [(cell, _row(cell, by_cell[place])) for place, cell in enumerate(planned)]
-
-
-def _numbered(
-    planned: Sequence[Cell], trials: Sequence[tuple[Cell, int]], order: Sequence[int]
-) -> list[tuple[int, int]]:
-    places = {id(cell): place for place, cell in enumerate(planned)}
-    return [(places[id(trials[place][0])], trials[place][1]) for place in order]
+    order = tuple(sorted(trials, key=lambda trial: -_length(planned[trial[0]])))
+    work = _Work(tuple(experiment(cell) for cell in planned), order)
+    processes = max(1, min(processes, len(trials)))
+    done = run_trials(work, len(order), processes=processes, done=_progress(len(order)))
+    found = dict(zip(order, done, strict=True))
+    return [
+        (cell, _row(cell, [found[place, number] for number in range(cell.trials)]))
+        for place, cell in enumerate(planned)
+    ]
 
 
 def _length(cell: Cell) -> float:
@@ -102,7 +94,7 @@ def _progress(count: int) -> Callable[[int], None]:
 
 @dataclass(frozen=True)
 class _Work:
-    """All trials of all cells, in an order; for processes that share nothing."""
+    """All trials, as (place of the experiment, number of the trial), for processes that share nothing."""
 
     experiments: tuple[Any, ...]
     order: tuple[tuple[int, int], ...]

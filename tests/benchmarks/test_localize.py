@@ -248,7 +248,7 @@ def test_the_same_results_give_the_same_bytes_whatever_the_users_own_settings(re
     import matplotlib as mpl
 
     folder, files = rendered
-    with mpl.rc_context({"font.size": 30.0, "svg.fonttype": "path"}):
+    with mpl.rc_context({"xtick.labelsize": 30.0, "axes.edgecolor": "red"}):
         report(document(), tmp_path)
     for path in files:
         assert (tmp_path / path.name).read_bytes() == path.read_bytes(), path.name
