@@ -156,6 +156,7 @@ def _stacks(axes: Any, figure3: Result, k: int, names: dict[str, str]) -> None:
         )
     last = _of(rows, strategy=f"faultsense-{k}")[-1]
     axes.set_ylim(0, 1.35 * (last["phase1"] + last["phase2"]))
+    axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.legend(loc="upper left", fontsize=8)
     text = f"({'b' if k == 4 else 'c'}) k = {k}, {figure3['faults']} fault of either kind"
     axes.set(xlabel="n, GPUs", ylabel="probes, mean", title=text)

@@ -56,8 +56,9 @@ COSTS = """
 Physics model, own noise of sigma {sigma:g}. Pairwise and the paper's probes take the median of as many readings,
 and the threshold alpha in the middle, with which one probe tells the target from noise with 1 % false alarms and
 1 % misses; `adaptive` plans for the target itself. *Out of reach*: not with 15 readings a probe. *Computed*: a
-healthy sweep of all pairs, not simulated. Path-units are tokens times directed paths and seconds are modelled
-ones, both of one step a measurement.
+healthy sweep of all pairs, not simulated and without drift. Path-units are tokens times directed paths and
+seconds are modelled ones, both of one step a measurement. Equal sensitivity of a probe is not equal accuracy of a
+job: *exact* says what came of it, after drift and after many probes that may each be wrong.
 """
 
 
