@@ -35,7 +35,7 @@ def scatter(repeats: Sequence[Sequence[float]]) -> float:
 
 
 def loop_costs(light_ms: float, loops_ms: float, load: int, sigma: float) -> Costs:
-    """Fixed and compute cost from self-loops of one sequence and of ``load``; a path is guessed to cost the same."""
+    """Fixed and compute cost by self-loops of one sequence and of ``load``; paths are guessed to cost as much."""
     compute = max(0.0, loops_ms - light_ms) / (load - 1) if load > 1 else 0.0
     fixed = max(1e-3, light_ms - compute)
     return Costs(fixed_ms=fixed, compute_ms=compute, path_ms=compute, sigma=sigma)
