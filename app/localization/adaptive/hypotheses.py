@@ -39,18 +39,24 @@ class Hypotheses:
         """How many sizes of one component's fault."""
         return FACTORS + len(DELAYS)
 
-    def of_path(self, tokens: int, dilution: int) -> Floats:
-        """Effects of a slow path in a probe in which a rank sends ``tokens`` over so many, shape (severities,)."""
-        effects = [self._costs.path_effect(s, tokens, dilution, self._transport) for s in self._paths]
-        return np.array(effects + [math.log1p(share) for share in DELAYS])
+    def of_path(self, tokens: int, dilution: int, least: float) -> Floats:
+        """Effects of a slow path in a probe in which a rank sends ``tokens`` over so many, shape (severities,).
 
-    def of_gpu(self, tokens: int) -> Floats:
-        """Effects of a slow GPU in a probe of self-loops, shape (severities,)."""
-        if self._transport == "undiluted":
-            effects = [math.log(s) for s in self._gpus]
-        else:
-            effects = [self._costs.gpu_effect(s, tokens) for s in self._gpus]
-        return np.array(effects + [math.log1p(share) for share in DELAYS])
+        What would show less than ``least``, the smallest effect that is told from noise, is not looked for: no
+        probe would ever clear anything.
+        """
+        effects = [self._costs.path_effect(s, tokens, dilution, self._transport) for s in self._paths]
+        return _seen(effects, least)
+
+    def of_gpu(self, tokens: int, least: float) -> Floats:
+        """Effects of a slow GPU in a probe of self-loops, shape (severities,); see `of_path`."""
+        effects = [self._costs.gpu_effect(s, tokens, self._transport) for s in self._gpus]
+        return _seen(effects, least)
+
+
+def _seen(effects: list[float], least: float) -> Floats:
+    least *= MARGIN
+    return np.array([max(least, effect) for effect in effects + [math.log1p(share) for share in DELAYS]])
 
 
 def _factors(smallest: float) -> list[float]:

@@ -10,15 +10,14 @@ import numpy as np
 
 from app.localization.adaptive.assumptions import Assumptions
 from app.localization.adaptive.beliefs import Beliefs
-from app.localization.adaptive.calibration import LIGHT_SETS, LOAD, ROUNDS, SHIFTS, loop_costs, scatter, with_paths
-from app.localization.adaptive.costs import Costs
+from app.localization.adaptive.calibration import LIGHT_SETS, ROUNDS, SHIFTS, loop_costs, scatter, with_paths
 from app.localization.adaptive.designs import matchings, mixed_ring, parts, shift_groups
 from app.localization.adaptive.examiner import Examiner, Found, OutOfMeasurements, TooManyFaults
 from app.localization.adaptive.groups import Group, LoopGroup, PathGroup, PathSweep, Test
-from app.localization.adaptive.hypotheses import Hypotheses
 from app.localization.adaptive.levels import LevelClass, Levels
+from app.localization.adaptive.model import CostModel
 from app.localization.adaptive.noise import Floats, Noise
-from app.localization.adaptive.planner import PARTS, plan_localize
+from app.localization.adaptive.planner import PARTS
 from app.localization.components import Component
 from app.localization.record import Record, Steps
 from app.localization.settings import Settings
@@ -31,12 +30,12 @@ FEWEST_GROUPS = 4
 # Sets of GPUs so small that one of them is likely healthy even where half of all are slow.
 SMALL_SETS = (1, 1, 2)
 MANY = 16
+# So few GPUs are cut in three: with two slow ones, one set is healthy.
+FEW, THREE = 5, 3
 # Bound on measurements, in healthy sweeps.
-LIMIT_SWEEPS, LIMIT_MORE = 6, 200
+LIMIT_SWEEPS, LIMIT_MORE = 2, 200
 # Components listed by name before the verdict says "*".
 NAMED_UNTESTED = 200
-# No fault is looked for that is larger than that.
-LARGEST = 1000.0
 HOPS = ("any", "same_host", "cross_host")
 
 OUT_OF_MEASUREMENTS = Note(
@@ -60,33 +59,14 @@ class Adaptive(Strategy):
         self._groups: list[Group] = []
         self._loops_done = self._paths_done = False
         self._refused: int | None = None
-        self._plan_for(self._told.costs or Costs())
-        noise = Noise.of(self._costs.sigma)
+        self._model = CostModel(settings.gpus, len(set(settings.hosts or (0,))), self._told)
+        noise = Noise.of(self._model.costs.sigma)
         self._levels = Levels(noise.sigma, self._known_levels())
-        limit = LIMIT_SWEEPS * self.plan().measurements + LIMIT_MORE
+        plan = self._model.plan
+        limit = LIMIT_SWEEPS * plan.probes_healthy * plan.repeats + LIMIT_MORE
         self._examiner = Examiner(self.record, self._levels, noise, self._effects, rng=self._rng, limit=limit)
 
     # --- what is planned
-
-    def _plan_for(self, costs: Costs) -> None:
-        """Take in what a step costs: the shape, load and repeats of the sweep, and what faults would add."""
-        told = self._told
-        self._costs = costs
-        self.sweep_plan = plan_localize(
-            self.settings.gpus,
-            costs,
-            told.targets,
-            told.transport,
-            hosts=len(set(self.settings.hosts or (0,))),
-            max_tokens=told.max_tokens,
-        )
-        reach = self.sweep_plan.detectable
-        self._hypotheses = Hypotheses(
-            costs,
-            told.transport or "shared",
-            path=max(told.targets.path, min(reach["path"], LARGEST)),
-            gpu=max(told.targets.gpu, min(reach["gpu"], LARGEST)),
-        )
 
     @property
     def _in_one(self) -> bool:
@@ -96,21 +76,17 @@ class Adaptive(Strategy):
     def _known_levels(self) -> dict[LevelClass, float]:
         if not self._told.trusted:
             return {}
-        costs, plan = self._costs, self.sweep_plan
-        over_paths = math.log(costs.healthy_ms(plan.tokens, over_paths=True))
+        over_paths = self._model.log_ms(over_paths=True)
         known = {LevelClass(form, hops): over_paths for form in ("shift", "exchange") for hops in HOPS}
-        return known | {LevelClass("loops"): math.log(costs.healthy_ms(plan.loop_tokens, over_paths=False))}
+        return known | {LevelClass("loops"): self._model.log_ms(over_paths=False)}
 
     def plan(self) -> SweepPlan:
+        gpus, plan = self.settings.gpus, self._model.plan
         if self._in_one:
-            probes = measurements = 1
-            sequences = self.settings.gpus * (self.settings.gpus - 1)
-        else:
-            plan = self.sweep_plan
-            probes = plan.probes_healthy
-            measurements = probes * plan.repeats
-            sequences = measurements * self.settings.gpus * plan.tokens
-        return SweepPlan(probes, measurements, sequences, 1, self._detectable())
+            return SweepPlan(1, 1, gpus * (gpus - 1), 1, self._detectable())
+        measurements = plan.probes_healthy * plan.repeats
+        sequences = measurements * gpus * plan.tokens
+        return SweepPlan(plan.probes_healthy, measurements, sequences, 1, self._detectable())
 
     def planned(self) -> int:
         return max(self.plan().measurements, sum(map(len, self.record.readings.values())))
@@ -142,7 +118,7 @@ class Adaptive(Strategy):
         else:
             yield from self._loops()
             ring = mixed_ring(self._alive(), self.settings.hosts, self._rng)
-            if self._told.costs is None:
+            if self._told.costs is None and not self._few:
                 yield from self._calibrate_paths(ring)
             yield from self._paths(ring)
 
@@ -153,7 +129,7 @@ class Adaptive(Strategy):
             self._groups = [everything]
             if not (yield from self._examiner.suspicious(everything)):
                 return
-            loops = self._loop_group(alive, self.sweep_plan.loop_tokens)
+            loops = self._loop_group(alive, self._model.plan.loop_tokens)
             slow = yield from self._examiner.suspicious(loops)
             if not (slow and (yield from self._examiner.find(loops)) is not None):
                 yield from self._examiner.resolve(everything)
@@ -161,13 +137,12 @@ class Adaptive(Strategy):
 
     def _loops(self) -> Steps[None]:
         """GPUs by self-loops, in disjoint random sets that are compared with each other."""
+        calibrate = self._told.costs is None
+        load = (self._model.most if calibrate else None) or self._model.plan.loop_tokens
         sets = _random_sets(range(self.settings.gpus), self._rng)
-        width = self.sweep_plan.loop_tokens
-        if self._told.costs is None:
-            width = min(LOAD, self._told.max_tokens or LOAD)
-        groups = [self._loop_group(ranks, width) for ranks in sets]
+        groups = [self._loop_group(ranks, load) for ranks in sets]
         self._groups += groups
-        if self._told.costs is None:
+        if calibrate:
             yield from self._calibrate(groups)
         yield from self._examiner.examine(groups)
         self._loops_done = True
@@ -176,31 +151,39 @@ class Adaptive(Strategy):
         """Noise, fixed and compute costs: disjoint random sets compared with each other (DESIGN, 5, step 1)."""
         for _ in range(ROUNDS):
             yield from self._examiner.read(groups)
+        repeats = [[result.reading.value for result in group.results] for group in groups]
+        lowest, load, sigma = min(median(values) for values in repeats), groups[0].width, scatter(repeats)
+        self._examiner.learn(sigma)
+        if self._few:
+            self._model.assume_unsplit(math.exp(lowest), load, sigma)
+            return
         light = []
         for group in groups[:LIGHT_SETS]:
             shape = Exchange(tuple(sorted(group.ranks)), (), 1)
             light.append((yield from self._examiner.read_shape(shape, LevelClass("light"))))
-        repeats = [[result.reading.value for result in group.results] for group in groups]
-        lowest = min(median(values) for values in repeats)
-        sigma = scatter(repeats)
-        self._plan_for(loop_costs(math.exp(min(light)), math.exp(lowest), groups[0].width, sigma))
-        self._examiner.learn(sigma)
+        self._model.assume(loop_costs(math.exp(min(light)), math.exp(lowest), load, sigma))
+
+    @property
+    def _few(self) -> bool:
+        """Whether every shift is a probe of its own in any case, so that there is little to plan."""
+        return self.settings.gpus // 2 <= FEWEST_GROUPS
 
     def _calibrate_paths(self, ring: Ranks) -> Steps[None]:
-        """The cost of a path: two shifts of the whole ring, of which one may hold a slow path."""
-        width, values = self.sweep_plan.tokens, []
+        """The cost of a path, and its noise: shifts of the whole ring, of which some may hold a slow path."""
+        load, values = self._model.plan.tokens, []
         for shift in range(1, min(SHIFTS, len(ring) // 2) + 1):
-            shape = Shift((ring,), (shift,), width)
-            twice = []
-            for _ in range(2):
-                twice.append((yield from self._examiner.read_shape(shape, LevelClass("calibration"))))
-            values.append(min(twice))
+            shape, repeats = Shift((ring,), (shift,), load), []
+            for _ in range(ROUNDS):
+                repeats.append((yield from self._examiner.read_shape(shape, LevelClass("calibration"))))
+            values.append(repeats)
         if values:
-            self._plan_for(with_paths(self._costs, math.exp(min(values)), width))
+            sigma, lowest = scatter(values), min(median(repeats) for repeats in values)
+            self._examiner.learn(sigma)
+            self._model.assume(with_paths(self._model.costs, math.exp(lowest), load, sigma))
 
     def _loop_group(self, ranks: Sequence[int], width: int) -> LoopGroup:
         order = tuple(int(rank) for rank in self._rng.permutation(list(ranks)))
-        beliefs = Beliefs(len(order), self._hypotheses.severities)
+        beliefs = Beliefs(len(order), self._model.hypotheses.severities)
         return LoopGroup(beliefs, width, ranks=order)
 
     def _alive(self) -> list[int]:
@@ -219,7 +202,7 @@ class Adaptive(Strategy):
     def _path_groups(self, ring: Ranks) -> list[PathGroup]:
         if len(ring) < 2:
             return []
-        hosts, severities, most = self.settings.hosts, self._hypotheses.severities, self.sweep_plan.r
+        hosts, severities, most = self.settings.hosts, self._model.hypotheses.severities, self._model.plan.r
         if self._in_one:
             everything = PathSweep("any", None, 1, len(ring) ** 2, diluted=False, severities=severities)
             return [PathGroup.of_shifts(ring, tuple(range(1, len(ring) // 2 + 1)), everything)]
@@ -228,7 +211,7 @@ class Adaptive(Strategy):
             by_class.setdefault(self._hops(ring, shifts), []).append(shifts)
         groups = []
         for hops, some in by_class.items():
-            sweep = PathSweep(hops, hosts, self.sweep_plan.tokens, most, severities=severities)
+            sweep = PathSweep(hops, hosts, self._model.plan.tokens, most, severities=severities)
             if len(some) >= FEWEST_GROUPS:
                 groups += [PathGroup.of_shifts(ring, shifts, sweep) for shifts in some]
             else:
@@ -247,9 +230,10 @@ class Adaptive(Strategy):
         return "any" if len(inside) == 2 else "same_host" if inside == {True} else "cross_host"
 
     def _effects(self, group: Group, test: Test) -> Floats:
+        sigma = self._examiner.noise.sigma
         if isinstance(group, LoopGroup):
-            return self._hypotheses.of_gpu(group.width)
-        return self._hypotheses.of_path(group.width, test.dilution)
+            return self._model.gpu_effects(group.width, sigma)
+        return self._model.path_effects(group.width, test.dilution, sigma)
 
     # --- what is known
 
@@ -274,9 +258,12 @@ class Adaptive(Strategy):
 
     def _detectable(self) -> dict[str, float | None]:
         """What is told from noise with the planned repeats, by the worse transport unless one is known."""
-        smallest = self.sweep_plan.detectable
+        smallest = self._model.smallest(self._sigma())
         rounded = {name: round(value, 3) if math.isfinite(value) else None for name, value in smallest.items()}
         return rounded if self.settings.paths_selectable else rounded | {"path": None, "delay_ms": None}
+
+    def _sigma(self) -> float:
+        return self._told.costs.sigma if self._told.costs is not None else self._examiner.noise.sigma
 
     def _baseline_ms(self) -> float | None:
         """Level of the sweep over the paths, or of the self-loops where that is all there is."""
@@ -306,6 +293,8 @@ class Adaptive(Strategy):
 def _random_sets(ranks: Iterable[int], rng: np.random.Generator) -> list[Ranks]:
     """Disjoint random sets; a few of them small, see `SMALL_SETS`."""
     shuffled = [int(rank) for rank in rng.permutation(list(ranks))]
+    if len(shuffled) <= FEW:
+        return parts(shuffled, THREE, rng)
     if len(shuffled) < MANY:
         return parts(shuffled, PARTS, rng)
     small = []
