@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.localization.adaptive.calibration import LEAST_SIGMA
+from app.localization.adaptive.calibration import LEAST_SIGMA, ROUNDS
 from app.localization.adaptive.groups import Group, LoopGroup, Test, TestResult
 from app.localization.adaptive.levels import LevelClass, Levels, LogReading, lowest_cluster
-from app.localization.adaptive.noise import Floats, Noise, log_mean
+from app.localization.adaptive.noise import LEARNT_BURST_RATE, Floats, Noise, log_mean
+from app.localization.adaptive.rank_test import probability_by_chance
 from app.localization.components import Component
 from app.localization.probes import Phase, Probe
 from app.localization.record import Record, Steps
@@ -34,6 +35,9 @@ REJECTIONS = 3
 MAX_FOUND = 8
 # Readings that the first guess of the noise counts for, where it is learnt.
 GUESS_WEIGHT = 5
+FEW_GROUPS = 8
+# An accusation by chance, were the noise of any kind: with 6 pairs, all readings of the suspect must be higher.
+BY_CHANCE = 1 / 500
 # Readings this far above the level are no part of it.
 FAR = 3.5
 
@@ -146,8 +150,12 @@ class Examiner:
         self._guess = sigma
         self._set_noise(sigma)
 
+    @property
+    def _learns(self) -> bool:
+        return self._guess is not None
+
     def _set_noise(self, sigma: float) -> None:
-        self.noise = Noise.of(sigma)
+        self.noise = Noise(max(sigma, LEAST_SIGMA), LEARNT_BURST_RATE)
         self._levels.sigma = self.noise.sigma
 
     def _learn_from(self, groups: Sequence[Group]) -> None:
@@ -250,9 +258,12 @@ class Examiner:
     def _sweep(self, groups: Sequence[Group]) -> Steps[None]:
         """Measure groups until each is cleared or clearly suspicious."""
         order = [groups[i] for i in self._rng.permutation(len(groups))]
-        for group in order:
-            if not group.results:
-                yield from self._take(group, group.whole(), "cover", 1)
+        # Few groups tell little of each other: where the noise has to be learnt, each is read more than once.
+        rounds = ROUNDS if self._learns and len(groups) <= FEW_GROUPS else 1
+        for reading in range(rounds):
+            for group in order:
+                if len(group.results) <= reading:
+                    yield from self._take(group, group.whole(), "cover", 1)
         self._judge_again(groups)
         for _ in range(SWEEP_ROUNDS):
             suspicious = [g for g in order if g.beliefs.evidence() > CLEARED]
@@ -339,7 +350,9 @@ class Examiner:
         test = group.cut(item, item + 1)
         effects = self._effects(group, test)
         purpose = str(group.component(item))
-        ratios, odds, number, differences = np.zeros(len(effects)), 0.0, 0, []
+        ratios, odds, number = np.zeros(len(effects)), 0.0, 0
+        differences: list[float] = []
+        pairs: list[tuple[float, float]] = []
         for turn in range(CONFIRM_TURNS):
             reference = None if self._levels.known else group.reference(item, self._rng, self.slow)
             shapes = [test.shape] if reference is None else [test.shape, reference]
@@ -353,7 +366,9 @@ class Examiner:
             ratios += more
             odds = log_mean(ratios)
             differences.append(difference)
-            if odds > ACCEPTED and turn >= 1:
+            if reference is not None:
+                pairs.append((seen[False].value, seen[True].value))
+            if odds > ACCEPTED and turn >= 1 and self._surely_slower(pairs):
                 slow, fast = self._evidence(group, item)
                 slowdown = math.exp(float(np.median(differences)))
                 numbers = tuple(sorted({*slow, number})), tuple(fast)
@@ -361,6 +376,12 @@ class Examiner:
             if odds < REJECTED:
                 break
         return None, odds
+
+    def _surely_slower(self, pairs: Sequence[tuple[float, float]]) -> bool:
+        """Where the noise is only learnt, its likelihood alone accuses nobody."""
+        if not (self._learns and pairs):
+            return True
+        return probability_by_chance([s for s, _ in pairs], [r for _, r in pairs]) < BY_CHANCE
 
     def _evidence(self, group: Group, item: int) -> tuple[set[int], list[int]]:
         """Probes of the sweep and the search that contain an item: the slow ones, and the others."""

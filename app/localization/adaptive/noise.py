@@ -13,6 +13,8 @@ Floats = NDArray[np.float64]
 # A burst raises a reading by anything up to a factor of 4 ...
 BURST_LOG = math.log(4)
 BURST_RATE = 0.05
+# Where the noise has to be learnt, from few readings, bursts may be frequent.
+LEARNT_BURST_RATE = 0.2
 # ... and whatever no hypothesis explains is as likely under all of them.
 FLOOR = 1e-4
 # Below this nothing is believed to be exact: clocks and rounding.
