@@ -7,15 +7,16 @@ accuses alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from app.localization.adaptive.calibration import LEAST_SIGMA, ROUNDS
+from app.localization.adaptive.calibration import ROUNDS
 from app.localization.adaptive.groups import Group, LoopGroup, Test, TestResult
-from app.localization.adaptive.levels import LevelClass, Levels, LogReading, lowest_cluster
-from app.localization.adaptive.noise import LEARNT_BURST_RATE, Floats, Noise, log_mean
+from app.localization.adaptive.judge import Judge
+from app.localization.adaptive.levels import LevelClass, LogReading
+from app.localization.adaptive.noise import Floats, log_mean
 from app.localization.adaptive.rank_test import probability_by_chance
 from app.localization.components import Component
 from app.localization.probes import Phase, Probe
@@ -29,19 +30,12 @@ ACCEPTED, REJECTED = math.log(500), -4.0
 SURE = 0.995
 SEARCH_STEPS = 60
 SWEEP_ROUNDS = 4
-JUDGE_ROUNDS = 4
 CONFIRM_TURNS = 12
 REJECTIONS = 3
 MAX_FOUND = 8
-# Readings that the first guess of the noise counts for, where it is learnt.
-GUESS_WEIGHT = 5
 FEW_GROUPS = 8
 # An accusation by chance, were the noise of any kind: with 6 pairs, all readings of the suspect must be higher.
 BY_CHANCE = 1 / 500
-# Readings this far above the level are no part of it.
-FAR = 3.5
-
-Effects = Callable[[Group, Test], Floats]
 
 
 class OutOfMeasurements(Exception):
@@ -85,34 +79,19 @@ class Examiner:
     ----------
     record : Record
         Takes probes and readings.
-    levels : Levels
-        The healthy levels.
-    noise : Noise
-        Of one reading.
-    effects : callable
-        Effects of every severity for a test of a group.
+    judge : Judge
+        Holds readings against levels.
     rng : numpy.random.Generator
         For orders and references.
     limit : int
         The most measurements.
     """
 
-    def __init__(
-        self,
-        record: Record,
-        levels: Levels,
-        noise: Noise,
-        effects: Effects,
-        *,
-        rng: np.random.Generator,
-        limit: int,
-    ) -> None:
+    def __init__(self, record: Record, judge: Judge, *, rng: np.random.Generator, limit: int) -> None:
         self.found: list[Found] = []
         self.unstable: list[Component] = []
-        self.noise = noise
-        self._record, self._levels, self._effects = record, levels, effects
+        self._record, self._judge = record, judge
         self._rng = rng
-        self._guess: float | None = None
         self._limit = limit
         self._probes: dict[Shape, Probe] = {}
         self._taken = 0
@@ -145,32 +124,6 @@ class Examiner:
         _, reading = yield from self._measure(shape, of, "calibrate", 1)
         return reading.value
 
-    def learn(self, sigma: float) -> None:
-        """Take the noise from the readings from now on; ``sigma`` is the first guess."""
-        self._guess = sigma
-        self._set_noise(sigma)
-
-    @property
-    def _learns(self) -> bool:
-        return self._guess is not None
-
-    def _set_noise(self, sigma: float) -> None:
-        self.noise = Noise(max(sigma, LEAST_SIGMA), LEARNT_BURST_RATE)
-        self._levels.sigma = self.noise.sigma
-
-    def _learn_from(self, groups: Sequence[Group]) -> None:
-        """Noise from how far clean readings are off their level; the first guess counts as a few of them."""
-        if self._guess is None:
-            return
-        weights, squares = float(GUESS_WEIGHT), GUESS_WEIGHT * self._guess**2
-        for group in groups:
-            for result in group.results:
-                residual = self._residual(result.reading)
-                if residual is not None and result.reading.clean > 0.5:
-                    weights += result.reading.clean
-                    squares += result.reading.clean * (residual[0] * self.noise.sigma / residual[1]) ** 2
-        self._set_noise(max(LEAST_SIGMA, math.sqrt(squares / weights)))
-
     def suspicious(self, group: Group) -> Steps[bool]:
         """Measure a group that is held against a known level until it is cleared, or looks slow."""
         yield from self._sweep([group])
@@ -193,65 +146,12 @@ class Examiner:
         self._record.readings[probe.number].append(answer)
         self._taken += 1
         value = math.log(answer.value_ms)
-        return probe.number, self._levels.add(of, probe.number, value, censored=answer.censored)
+        return probe.number, self._judge.levels.add(of, probe.number, value, censored=answer.censored)
 
     def _take(self, group: Group, test: Test, purpose: str, phase: Phase) -> Steps[TestResult]:
         number, reading = yield from self._measure(test.shape, test.of, purpose, phase)
         group.results.append(TestResult(test, number, reading))
         return group.results[-1]
-
-    # --- judging
-
-    def _residual(self, reading: LogReading) -> tuple[float, float] | None:
-        """Distance from the level, and the sigma of it; None where no level is known yet."""
-        level = self._levels.around(reading)
-        if level is None:
-            return None
-        return reading.value - level[0], math.sqrt(self.noise.sigma**2 + level[1])
-
-    def _believe(self, group: Group, result: TestResult) -> None:
-        residual = self._residual(result.reading)
-        if residual is not None:
-            effects, censored = self._effects(group, result.test), result.reading.censored
-            ratios = self.noise.ratios(residual[0], effects, residual[1], censored=censored)
-            group.beliefs.update(result.test.low, result.test.high, ratios)
-
-    def _judge_again(self, groups: Sequence[Group]) -> None:
-        """Believe all readings anew, and weigh what is clean and what the level is, in turns.
-
-        It starts from the lowest cluster: where most groups are slow they would otherwise agree on a level.
-        """
-        for kind in {group.results[-1].test.of for group in groups} if len(groups) > 1 else ():
-            same = [group for group in groups if group.results[-1].test.of == kind]
-            values = np.array([np.median([r.reading.value for r in group.results]) for group in same])
-            for group, near in zip(same, lowest_cluster(values, self.noise.sigma), strict=True):
-                for result in group.results:
-                    result.reading.clean = 1.0 if near else 0.02
-        for _ in range(JUDGE_ROUNDS):
-            for group in groups:
-                self._believe_again(group)
-            for group in groups:
-                suspicion = 0.5 / max(2, len(groups)) * math.exp(min(50.0, group.beliefs.evidence()))
-                for result in group.results:
-                    result.reading.clean = max(1e-3, self._undisturbed(result.reading) / (1 + suspicion))
-            self._learn_from(groups)
-
-    def _believe_again(self, group: Group) -> None:
-        """Everything about a group anew: what is excluded, or the level, has changed."""
-        group.beliefs.forget()
-        for result in group.results:
-            self._believe(group, result)
-        for item, odds in group.acquittals:
-            group.beliefs.update(item, item + 1, np.full(group.beliefs.severities, odds))
-
-    def _undisturbed(self, reading: LogReading) -> float:
-        """Probability that no burst raised a reading of a healthy probe."""
-        residual = self._residual(reading)
-        if residual is None:
-            return 1.0
-        x, spread = residual
-        healthy = (1 - self.noise.burst) * _normal(x, spread)
-        return healthy / (healthy + self.noise.burst * (x > 0) / math.log(4) + 1e-6)
 
     # --- the sweep
 
@@ -259,12 +159,12 @@ class Examiner:
         """Measure groups until each is cleared or clearly suspicious."""
         order = [groups[i] for i in self._rng.permutation(len(groups))]
         # Few groups tell little of each other: where the noise has to be learnt, each is read more than once.
-        rounds = ROUNDS if self._learns and len(groups) <= FEW_GROUPS else 1
+        rounds = ROUNDS if self._judge.learns and len(groups) <= FEW_GROUPS else 1
         for reading in range(rounds):
             for group in order:
                 if len(group.results) <= reading:
                     yield from self._take(group, group.whole(), "cover", 1)
-        self._judge_again(groups)
+        self._judge.judge_again(groups)
         for _ in range(SWEEP_ROUNDS):
             suspicious = [g for g in order if g.beliefs.evidence() > CLEARED]
             undecided = [g for g in suspicious if g.beliefs.weights()[1] > 0.05]
@@ -272,12 +172,12 @@ class Examiner:
                 return
             for group in [*self._references(order, suspicious, 2 - len(undecided)), *undecided]:
                 yield from self._take(group, group.whole(), "recheck", 1)
-            self._judge_again(groups)
+            self._judge.judge_again(groups)
 
     def _references(self, order: Sequence[Group], suspicious: Sequence[Group], count: int) -> list[Group]:
         """Cleared groups to measure beside a lone undecided one, at the same time."""
         cleared = [g for g in order if all(g is not other for other in suspicious)]
-        if self._levels.known:
+        if self._judge.levels.known:
             return []
         return [cleared[i] for i in self._rng.permutation(len(cleared))[: max(0, count)]]
 
@@ -314,7 +214,7 @@ class Examiner:
                     raise TooManyFaults
                 return item
             group.acquittals.append((item, odds))
-            self._believe_again(group)
+            self._judge.believe_again(group)
         self.unstable += [] if item is None else [group.component(item)]
         return None
 
@@ -329,18 +229,10 @@ class Examiner:
                 return best
             test = group.cut(*_interval(weights, nothing))
             result = yield from self._take(group, test, f"search {group.component(best)}", 2)
-            self._believe(group, result)
-            self._mark(group, result)
+            self._judge.believe(group, result)
+            self._judge.mark(group, result)
         self.unstable.append(group.component(int(group.beliefs.weights()[0].argmax())))
         return None
-
-    def _mark(self, group: Group, result: TestResult) -> None:
-        """Say how clean a reading of the search is: only such move the level."""
-        weights, _ = group.beliefs.weights()
-        hit = float(weights[result.test.low : result.test.high].sum())
-        residual = self._residual(result.reading)
-        near = residual is None or abs(residual[0]) < FAR * self.noise.sigma
-        result.reading.clean = max(1e-3, (1 - hit) * (1.0 if near else 0.02))
 
     def _confirm(self, group: Group, item: int) -> Steps[tuple[Found | None, float]]:
         """Interleaved pairs of the suspect alone and of clean references (DESIGN section 5, step 5).
@@ -348,13 +240,13 @@ class Examiner:
         Gives what is confirmed, if it is, and the log odds of that.
         """
         test = group.cut(item, item + 1)
-        effects = self._effects(group, test)
+        effects = self._judge.effects(group, test)
         purpose = str(group.component(item))
         ratios, odds, number = np.zeros(len(effects)), 0.0, 0
         differences: list[float] = []
         pairs: list[tuple[float, float]] = []
         for turn in range(CONFIRM_TURNS):
-            reference = None if self._levels.known else group.reference(item, self._rng, self.slow)
+            reference = None if self._judge.levels.known else group.reference(item, self._rng, self.slow)
             shapes = [test.shape] if reference is None else [test.shape, reference]
             seen = {}
             for shape in shapes if turn % 2 == 0 else reversed(shapes):
@@ -379,42 +271,40 @@ class Examiner:
 
     def _surely_slower(self, pairs: Sequence[tuple[float, float]]) -> bool:
         """Where the noise is only learnt, its likelihood alone accuses nobody."""
-        if not (self._learns and pairs):
+        if not (self._judge.learns and pairs):
             return True
         return probability_by_chance([s for s, _ in pairs], [r for _, r in pairs]) < BY_CHANCE
 
     def _evidence(self, group: Group, item: int) -> tuple[set[int], list[int]]:
         """Probes of the sweep and the search that contain an item: the slow ones, and the others."""
         touching = [r for r in group.results if r.test.low <= item < r.test.high]
-        slow = set()
-        for result in touching:
-            residual = self._residual(result.reading)
-            if residual is not None and residual[0] > self._effects(group, result.test).min() / 2:
-                slow.add(result.number)
+        slow = {result.number for result in touching if self._judge.is_slow(group, result)}
         return slow, sorted({result.number for result in touching} - slow)
 
     def _compare(self, effects: Floats, suspect: LogReading, reference: LogReading | None) -> tuple[Floats, float]:
         """Log-likelihood ratios by severity, and by how much the suspect was slower, log."""
         if reference is not None:
             difference = suspect.value - reference.value
-            return self.noise.pair_ratios(difference, effects, self.noise.sigma * math.sqrt(2)), difference
-        residual = self._residual(suspect)
+            return self._judge.noise.pair_ratios(
+                difference, effects, self._judge.noise.sigma * math.sqrt(2)
+            ), difference
+        residual = self._judge.residual(suspect)
         if residual is None:
             return np.zeros(len(effects)), 0.0
-        return self.noise.ratios(residual[0], effects, residual[1], censored=suspect.censored), residual[0]
+        return self._judge.noise.ratios(residual[0], effects, residual[1], censored=suspect.censored), residual[0]
 
     def _look_again(self, group: Group, item: int) -> Steps[None]:
         """What a fault masked: believe only what was read without it, and measure what is left without it."""
         group.beliefs.excluded[item] = True
         group.results = [r for r in group.results if not r.test.low <= item < r.test.high]
-        self._believe_again(group)
+        self._judge.believe_again(group)
         low = 0
         while low < group.beliefs.items:
             test = group.cut(low, group.beliefs.items)
             if group.items_of(test) and not np.all(group.beliefs.ratios()[test.low : test.high] < CLEARED):
                 result = yield from self._take(group, test, "verify", 2)
-                self._believe(group, result)
-                self._mark(group, result)
+                self._judge.believe(group, result)
+                self._judge.mark(group, result)
             low = test.high
 
 
@@ -433,7 +323,3 @@ def _interval(weights: Floats, nothing: float) -> tuple[int, int]:
     if high - low > 1 and abs(share[high - 2] - target) < abs(share[min(high, len(share)) - 1] - target):
         high -= 1
     return low, min(len(weights), max(high, low + 1))
-
-
-def _normal(x: float, sigma: float) -> float:
-    return math.exp(-0.5 * (x / sigma) ** 2) / (sigma * math.sqrt(2 * math.pi))

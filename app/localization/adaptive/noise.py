@@ -61,6 +61,11 @@ class Noise:
             ratios = np.log(self.density(x - effects, wide)) - np.log(self.density(x, spread))
         return ratios
 
+    def undisturbed(self, residual: float, spread: float) -> float:
+        """Probability that no burst raised the reading of a healthy probe."""
+        healthy = (1 - self.burst) * float(_normal(np.array(residual), spread))
+        return healthy / (healthy + self.burst * (residual > 0) / BURST_LOG + FLOOR / 100)
+
     def pair_ratios(self, difference: float, effects: Floats, spread: float) -> Floats:
         """As `ratios`, from a suspect's reading less a reference's."""
         x, wide = min(difference, float(effects.max())), _reaching(effects, spread)

@@ -14,6 +14,7 @@ from app.localization.adaptive.calibration import LIGHT_SETS, ROUNDS, SHIFTS, lo
 from app.localization.adaptive.designs import matchings, mixed_ring, parts, shift_groups
 from app.localization.adaptive.examiner import Examiner, Found, OutOfMeasurements, TooManyFaults
 from app.localization.adaptive.groups import Group, LoopGroup, PathGroup, PathSweep, Test
+from app.localization.adaptive.judge import Judge
 from app.localization.adaptive.levels import LevelClass, Levels
 from app.localization.adaptive.model import CostModel
 from app.localization.adaptive.noise import Floats, Noise
@@ -64,7 +65,8 @@ class Adaptive(Strategy):
         self._levels = Levels(noise.sigma, self._known_levels())
         plan = self._model.plan
         limit = LIMIT_SWEEPS * plan.probes_healthy * plan.repeats + LIMIT_MORE
-        self._examiner = Examiner(self.record, self._levels, noise, self._effects, rng=self._rng, limit=limit)
+        self._judge = Judge(self._levels, noise, self._effects)
+        self._examiner = Examiner(self.record, self._judge, rng=self._rng, limit=limit)
 
     # --- what is planned
 
@@ -153,7 +155,7 @@ class Adaptive(Strategy):
             yield from self._examiner.read(groups)
         repeats = [[result.reading.value for result in group.results] for group in groups]
         lowest, load, sigma = min(median(values) for values in repeats), groups[0].width, scatter(repeats)
-        self._examiner.learn(sigma)
+        self._judge.learn(sigma)
         if self._few:
             self._model.assume_unsplit(math.exp(lowest), load, sigma)
             return
@@ -178,7 +180,7 @@ class Adaptive(Strategy):
             values.append(repeats)
         if values:
             sigma, lowest = scatter(values), min(median(repeats) for repeats in values)
-            self._examiner.learn(sigma)
+            self._judge.learn(sigma)
             self._model.assume(with_paths(self._model.costs, math.exp(lowest), load, sigma))
 
     def _loop_group(self, ranks: Sequence[int], width: int) -> LoopGroup:
@@ -230,7 +232,7 @@ class Adaptive(Strategy):
         return "any" if len(inside) == 2 else "same_host" if inside == {True} else "cross_host"
 
     def _effects(self, group: Group, test: Test) -> Floats:
-        sigma = self._examiner.noise.sigma
+        sigma = self._judge.noise.sigma
         if isinstance(group, LoopGroup):
             return self._model.gpu_effects(group.width, sigma)
         return self._model.path_effects(group.width, test.dilution, sigma)
@@ -263,7 +265,7 @@ class Adaptive(Strategy):
         return rounded if self.settings.paths_selectable else rounded | {"path": None, "delay_ms": None}
 
     def _sigma(self) -> float:
-        return self._told.costs.sigma if self._told.costs is not None else self._examiner.noise.sigma
+        return self._told.costs.sigma if self._told.costs is not None else self._judge.noise.sigma
 
     def _baseline_ms(self) -> float | None:
         """Level of the sweep over the paths, or of the self-loops where that is all there is."""
