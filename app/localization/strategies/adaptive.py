@@ -214,10 +214,7 @@ class Adaptive(Strategy):
         groups = []
         for hops, some in by_class.items():
             sweep = PathSweep(hops, hosts, self._model.plan.tokens, most, severities=severities)
-            if len(some) >= FEWEST_GROUPS:
-                groups += [PathGroup.of_shifts(ring, shifts, sweep) for shifts in some]
-            else:
-                groups += _small_groups(ring, [s for shifts in some for s in shifts], sweep)
+            groups += _enough_groups(ring, some, sweep)
         return groups
 
     def _hops(self, ring: Ranks, shifts: tuple[int, ...]) -> str:
@@ -306,8 +303,12 @@ def _random_sets(ranks: Iterable[int], rng: np.random.Generator) -> list[Ranks]:
     return [*small, *parts(shuffled, PARTS + 1 - len(small), rng)]
 
 
-def _small_groups(ring: Ranks, shifts: Sequence[int], sweep: PathSweep) -> list[PathGroup]:
-    """Groups of one matching each, or of one path where there are few matchings."""
+def _enough_groups(ring: Ranks, planned: Sequence[tuple[int, ...]], sweep: PathSweep) -> list[PathGroup]:
+    """The planned groups of shifts; where they are too few, smaller ones: of matchings or paths if need be."""
+    shifts = [shift for some in planned for shift in some]
+    each = min(sweep.most, len(shifts) // FEWEST_GROUPS)
+    if each:
+        return [PathGroup.of_shifts(ring, tuple(shifts[i : i + each]), sweep) for i in range(0, len(shifts), each)]
     some = [matching for shift in shifts for matching in matchings(ring, shift)]
     if len(some) < FEWEST_GROUPS:
         some = [[pair] for matching in some for pair in matching]
