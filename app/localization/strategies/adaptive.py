@@ -59,6 +59,7 @@ class Adaptive(Strategy):
         self._rng = np.random.default_rng(settings.seed)
         self._groups: list[Group] = []
         self._loops_done = self._paths_done = False
+        self._incomparable: list[Component] = []
         self._refused: int | None = None
         self._model = CostModel(settings.gpus, len(set(settings.hosts or (0,))), self._told)
         noise = Noise.of(self._model.costs.sigma)
@@ -110,6 +111,8 @@ class Adaptive(Strategy):
         self._loops_done = self._paths_done = True
         if self._examiner.unstable:
             self.notes.append(_unstable(self._examiner.unstable))
+        if self._incomparable:
+            self.notes.append(_nothing_to_compare(self._incomparable))
 
     def _stages(self) -> Steps[None]:
         if not self.settings.paths_selectable:
@@ -214,7 +217,11 @@ class Adaptive(Strategy):
         groups = []
         for hops, some in by_class.items():
             sweep = PathSweep(hops, hosts, self._model.plan.tokens, most, severities=severities)
-            groups += _enough_groups(ring, some, sweep)
+            more = _enough_groups(ring, some, sweep)
+            if len(more) > 1 or self._levels.known:
+                groups += more
+            else:
+                self._incomparable += [more[0].component(item) for item in range(more[0].beliefs.items)]
         return groups
 
     def _hops(self, ring: Ranks, shifts: tuple[int, ...]) -> str:
@@ -280,6 +287,7 @@ class Adaptive(Strategy):
             return ["gpu:*", "path:*-*"]
         missing = [] if paths and (self._paths_done or self._path_groups_begun()) else ["path:*-*"]
         still_open = [c for group in self._groups for c in self._examiner.still_open(group)]
+        still_open += self._incomparable
         names = [str(c) for c in sorted(still_open)]
         if len(names) > NAMED_UNTESTED:
             names = [f"{kind}:*" if kind == "gpu" else "path:*-*" for kind in sorted({c.kind for c in still_open})]
@@ -348,3 +356,8 @@ def _unstable(components: Sequence[Component]) -> Note:
         f"{names} read slow in the sweep, but not when compared with clean references at the same time: it comes"
         " and goes; measure again",
     )
+
+
+def _nothing_to_compare(components: Sequence[Component]) -> Note:
+    names = ", ".join(map(str, components))
+    return Note("nothing_to_compare", f"{names} has no other path of its kind that it could be compared with")
