@@ -19,7 +19,7 @@ from app.localization.adaptive.levels import LevelClass, Levels
 from app.localization.adaptive.model import CostModel
 from app.localization.adaptive.noise import Floats, Noise
 from app.localization.adaptive.planner import PARTS
-from app.localization.components import Component
+from app.localization.components import Component, path
 from app.localization.record import Record, Steps
 from app.localization.settings import Settings
 from app.localization.shapes import Exchange, Ranks, Shift
@@ -60,6 +60,7 @@ class Adaptive(Strategy):
         self._groups: list[Group] = []
         self._loops_done = self._paths_done = False
         self._refused: int | None = None
+        self._incomparable: Component | None = None
         self._model = CostModel(settings.gpus, len(set(settings.hosts or (0,))), self._told)
         noise = Noise.of(self._model.costs.sigma)
         self._levels = Levels(noise.sigma, self._known_levels())
@@ -200,6 +201,9 @@ class Adaptive(Strategy):
             return
         self._groups += groups
         yield from self._examiner.examine(groups)
+        if len(ring) == 2 and not self._told.trusted:
+            self._incomparable = path(*ring)
+            self.notes.append(_nothing_beside(self._incomparable))
 
     def _path_groups(self, ring: Ranks) -> list[PathGroup]:
         if len(ring) < 2:
@@ -246,7 +250,7 @@ class Adaptive(Strategy):
         slow = sorted(s.members[0] for s in suspects if s.kind == "gpu")
         baseline = self._baseline_ms()
         uniform = None
-        if complete and not suspects and not self.notes:
+        if complete and not suspects and not any(note.open for note in self.notes):
             uniform = slower_than_history(self.settings, baseline)
         return Report(
             suspects=suspects,
@@ -283,6 +287,7 @@ class Adaptive(Strategy):
             return ["gpu:*", "path:*-*"]
         missing = [] if paths and (self._paths_done or self._path_groups_begun()) else ["path:*-*"]
         still_open = [c for group in self._groups for c in self._examiner.still_open(group)]
+        still_open += [self._incomparable] if self._incomparable else []
         names = [str(c) for c in sorted(still_open)]
         if len(names) > NAMED_UNTESTED:
             names = [f"{kind}:*" if kind == "gpu" else "path:*-*" for kind in sorted({c.kind for c in still_open})]
@@ -337,6 +342,15 @@ def _too_many(found: Sequence[Found]) -> Note:
         "too_many_faults",
         f"more than {len(found) - 1} components read slow ({names} ...): that is rather something they share, or"
         " the way the replica is laid out, than as many faults; upload the topology, and look there first",
+    )
+
+
+def _nothing_beside(component: Component) -> Note:
+    return Note(
+        "nothing_to_compare",
+        f"{component} is the only path between GPUs that are not slow: there is no other to compare it with, so it"
+        " stays untested",
+        open=False,
     )
 
 
