@@ -8,7 +8,7 @@ import math
 from contextlib import suppress
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.localization.adaptive.assumptions import Assumptions
@@ -44,10 +44,11 @@ plain = st.recursive(
 
 
 @given(told=assumed)
+@settings(max_examples=50, deadline=None)
 def test_they_survive_the_log(told: Assumptions) -> None:
-    settings = Settings(gpus=8, strategy="adaptive", adaptive=told)
+    whole = Settings(gpus=8, strategy="adaptive", adaptive=told)
     assert Assumptions.from_dict(json.loads(json.dumps(dataclasses.asdict(told)))) == told
-    assert Settings.from_dict(json.loads(json.dumps(settings.to_dict()))) == settings
+    assert Settings.from_dict(json.loads(json.dumps(whole.to_dict()))) == whole
 
 
 @given(
@@ -58,6 +59,7 @@ def test_they_survive_the_log(told: Assumptions) -> None:
         ),
     )
 )
+@settings(max_examples=50, deadline=None)
 def test_any_document_is_read_or_refused_by_name(document: object) -> None:
     with suppress(SettingsError):
         told = Assumptions.from_dict(document)

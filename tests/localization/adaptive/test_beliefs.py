@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.localization.adaptive.beliefs import Beliefs
@@ -26,6 +26,7 @@ def intervals_of(draw: st.DrawFn, items: int) -> list[tuple[int, int, np.ndarray
 
 
 @given(items=st.integers(1, 20), data=st.data())
+@settings(max_examples=50, deadline=None)
 def test_intervals_say_what_a_plain_table_says(items: int, data: st.DataObject) -> None:
     beliefs, table = Beliefs(items, SEVERITIES), np.zeros((items, SEVERITIES))
     for low, high, ratios in data.draw(intervals_of(items)):
@@ -62,6 +63,7 @@ def test_nothing_is_known_at_first_and_after_forgetting() -> None:
 
 
 @given(low=st.integers(0, 5), ratio=st.floats(-500, 500))
+@settings(max_examples=50, deadline=None)
 def test_no_evidence_is_beyond_numbers(low: int, ratio: float) -> None:
     beliefs = Beliefs(6, 1)
     for _ in range(10):

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.localization.adaptive.calibration import LEAST_SIGMA, loop_costs, scatter, with_paths
@@ -17,6 +17,7 @@ from app.localization.adaptive.costs import Costs
     fixed=st.floats(0.1, 100), compute=st.floats(0, 1), over_path=st.floats(0, 1), loops=st.integers(2, 2000),
     load=st.integers(1, 2000),
 )
+@settings(max_examples=50, deadline=None)
 def test_known_costs_are_recovered(fixed: float, compute: float, over_path: float, loops: int, load: int) -> None:
     true = Costs(fixed_ms=fixed, compute_ms=compute, path_ms=over_path)
     light, heavy = (true.healthy_ms(count, over_paths=False) for count in (1, loops))
@@ -29,6 +30,7 @@ def test_known_costs_are_recovered(fixed: float, compute: float, over_path: floa
 
 
 @given(light=st.floats(1e-3, 1e5), loops=st.floats(1e-3, 1e5), shift=st.floats(1e-3, 1e5), load=st.integers(1, 4096))
+@settings(max_examples=50, deadline=None)
 def test_readings_that_contradict_each_other_give_costs_all_the_same(
     light: float, loops: float, shift: float, load: int
 ) -> None:

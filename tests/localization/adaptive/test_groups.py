@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from app.localization.adaptive.beliefs import Beliefs
@@ -46,6 +46,7 @@ def some_excluded(group: Group, data: st.DataObject) -> None:
 
 
 @given(group=path_groups(), data=st.data())
+@settings(max_examples=50, deadline=None)
 def test_a_cut_of_paths_touches_just_the_paths_it_says(group: PathGroup, data: st.DataObject) -> None:
     some_excluded(group, data)
     low = data.draw(st.integers(0, group.beliefs.items - 1))
@@ -60,6 +61,7 @@ def test_a_cut_of_paths_touches_just_the_paths_it_says(group: PathGroup, data: s
 
 
 @given(group=path_groups(), data=st.data())
+@settings(max_examples=50, deadline=None)
 def test_every_rank_of_a_path_probe_carries_one_load(group: PathGroup, data: st.DataObject) -> None:
     some_excluded(group, data)
     low = data.draw(st.integers(0, group.beliefs.items - 1))
@@ -68,6 +70,7 @@ def test_every_rank_of_a_path_probe_carries_one_load(group: PathGroup, data: st.
 
 
 @given(group=path_groups())
+@settings(max_examples=50, deadline=None)
 def test_whole_shifts_are_one_probe_and_the_load_is_that_of_the_sweep(group: PathGroup) -> None:
     assume(group.shifts)
     test = group.whole()
@@ -77,6 +80,7 @@ def test_whole_shifts_are_one_probe_and_the_load_is_that_of_the_sweep(group: Pat
 
 
 @given(group=path_groups(), data=st.data(), seed=st.integers(0, 99))
+@settings(max_examples=50, deadline=None)
 def test_a_path_is_held_against_its_own_ends_without_it_and_nothing_slow(
     group: PathGroup, data: st.DataObject, seed: int
 ) -> None:
@@ -125,6 +129,7 @@ def loop_members(test: CutTest) -> set[int]:
 
 
 @given(group=loop_groups(), data=st.data())
+@settings(max_examples=50, deadline=None)
 def test_a_cut_of_gpus_holds_them_and_healthy_ones_only(group: LoopGroup, data: st.DataObject) -> None:
     some_excluded(group, data)
     low = data.draw(st.integers(0, len(group.ranks) - 1))
@@ -138,6 +143,7 @@ def test_a_cut_of_gpus_holds_them_and_healthy_ones_only(group: LoopGroup, data: 
 
 
 @given(group=loop_groups(), data=st.data(), seed=st.integers(0, 99))
+@settings(max_examples=50, deadline=None)
 def test_a_gpu_is_held_against_as_many_others(group: LoopGroup, data: st.DataObject, seed: int) -> None:
     item = data.draw(st.integers(0, len(group.ranks) - 1))
     mates = [rank for rank in group.ranks if rank != group.ranks[item]]

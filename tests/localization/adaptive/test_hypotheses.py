@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.localization.adaptive.costs import Costs, Transport
@@ -21,6 +21,7 @@ transports = st.sampled_from(["serial", "shared", "undiluted"])
     dilution=st.integers(1, 16),
     least=st.floats(0, 2),
 )
+@settings(max_examples=50, deadline=None)
 def test_effects_ascend_with_the_factor_and_are_never_below_the_least(
     transport: Transport, path: float, gpu: float, tokens: int, dilution: int, least: float
 ) -> None:
@@ -34,6 +35,7 @@ def test_effects_ascend_with_the_factor_and_are_never_below_the_least(
 
 
 @given(target=st.floats(1.05, 500))
+@settings(max_examples=50, deadline=None)
 def test_a_fault_at_the_target_lies_among_the_hypotheses_even_if_its_cost_is_a_quarter_off(target: float) -> None:
     costs = Costs()
     effects = Hypotheses(costs, "serial", path=target, gpu=target).of_path(1024, 1, 0.0)[:FACTORS]

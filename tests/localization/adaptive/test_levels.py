@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.localization.adaptive.levels import BORROWED_SIGMA, LevelClass, Levels, lowest_cluster
@@ -35,6 +35,7 @@ def test_where_nothing_else_was_read_its_own_repeats_are_all_there_is() -> None:
 
 
 @given(drift=st.floats(-0.01, 0.01))
+@settings(max_examples=50, deadline=None)
 def test_the_level_follows_a_drift(drift: float) -> None:
     levels = Levels(0.05)
     readings = [levels.add(SHIFT, probe, 3 + drift * probe) for probe in range(100)]
@@ -120,6 +121,7 @@ def test_more_readings_make_it_surer() -> None:
 
 
 @given(slow=st.integers(0, 12), jump=st.floats(0.3, 3))
+@settings(max_examples=50, deadline=None)
 def test_the_lowest_cluster_is_the_healthy_one_even_where_most_are_slow(slow: int, jump: float) -> None:
     values = np.concatenate([np.linspace(1, 1.05, 4), np.linspace(1 + jump, 1.05 + jump, slow)])
     assert lowest_cluster(values, 0.05).tolist() == [True] * 4 + [False] * slow

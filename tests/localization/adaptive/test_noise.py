@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.localization.adaptive.noise import BURST_LOG, BURST_RATE, LEARNT_BURST_RATE, LEAST_SIGMA, Noise, log_mean
@@ -18,6 +18,7 @@ residuals = st.floats(-50, 50)
 
 
 @given(noise=noises, effects=several_effects, residual=residuals, spread=st.floats(1.0, 5.0))
+@settings(max_examples=50, deadline=None)
 def test_no_reading_gives_more_or_less_than_a_number(
     noise: Noise, effects: np.ndarray, residual: float, spread: float
 ) -> None:
@@ -30,6 +31,7 @@ def test_no_reading_gives_more_or_less_than_a_number(
 
 @pytest.mark.parametrize("burst", [0.0, BURST_RATE, LEARNT_BURST_RATE])
 @given(sigma=st.floats(0.01, 0.1), first=st.floats(-2, 1.6), second=st.floats(-2, 1.6))
+@settings(max_examples=50, deadline=None)
 def test_a_cut_off_reading_says_more_for_a_larger_fault_the_later_it_was_cut_off(
     burst: float, sigma: float, first: float, second: float
 ) -> None:
@@ -40,6 +42,7 @@ def test_a_cut_off_reading_says_more_for_a_larger_fault_the_later_it_was_cut_off
 
 
 @given(x=st.floats(0, 0.39), step=st.floats(0, 0.05))
+@settings(max_examples=50, deadline=None)
 def test_without_bursts_a_slower_reading_says_more_for_every_fault_above_it(x: float, step: float) -> None:
     noise = Noise(0.05, 0.0)
     above = x + step < EFFECTS
@@ -75,6 +78,7 @@ def test_one_burst_does_not_convince_where_bursts_are_expected() -> None:
 
 
 @given(difference=st.floats(-3, 3))
+@settings(max_examples=50, deadline=None)
 def test_pairs_weigh_bursts_in_the_reference_as_those_in_the_suspect(difference: float) -> None:
     noise = Noise(0.05)
     assert noise._pair(np.array(difference), 0.07) == pytest.approx(noise._pair(np.array(-difference), 0.07))
@@ -100,6 +104,7 @@ def test_without_noise_there_are_no_bursts_but_clocks_still_round() -> None:
 
 
 @given(values=st.lists(st.floats(-700, 700), min_size=1, max_size=20))
+@settings(max_examples=50, deadline=None)
 def test_the_mean_of_ratios_lies_between_them(values: list[float]) -> None:
     mean = log_mean(np.array(values))
     assert max(values) - math.log(len(values)) - 1e-9 <= mean <= max(values) + 1e-9

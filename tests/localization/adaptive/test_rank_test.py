@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import combinations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.localization.adaptive.examiner import BY_CHANCE
@@ -30,6 +30,7 @@ def test_by_hand(suspect: list[float], reference: list[float], expected: float) 
 
 
 @given(m=st.integers(1, 5), n=st.integers(1, 5), data=st.data())
+@settings(max_examples=50, deadline=None)
 def test_by_every_order(m: int, n: int, data: st.DataObject) -> None:
     """The share of all orders in which the suspect wins at least as often."""
     places = range(m + n)
