@@ -249,6 +249,8 @@ class Examiner:
         pairs: list[tuple[float, float]] = []
         for turn in range(CONFIRM_TURNS):
             reference = self._reference(group, item)
+            if reference is None and not self._judge.levels.known:
+                break  # nothing to compare it with: then nothing is accused
             shapes = [test.shape] if reference is None else [test.shape, reference]
             seen = {}
             for shape in shapes if turn % 2 == 0 else reversed(shapes):
@@ -262,9 +264,9 @@ class Examiner:
             differences.append(difference)
             if reference is not None:
                 pairs.append((seen[False].value, seen[True].value))
-            if odds > ACCEPTED and turn >= 1 and self._surely_slower(pairs):
+            slowdown = math.exp(float(np.median(differences)))
+            if odds > ACCEPTED and turn >= 1 and slowdown > 1 and self._surely_slower(pairs):
                 slow, fast = self._evidence(group, item)
-                slowdown = math.exp(float(np.median(differences)))
                 numbers = tuple(sorted({*slow, number})), tuple(fast)
                 return Found(group.component(item), odds, slowdown, seen[False].censored, *numbers), odds
             if odds < REJECTED:

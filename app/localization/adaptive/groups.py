@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 
 import numpy as np
 
@@ -240,7 +241,12 @@ class PathGroup(Group):
         both = next(([a, b] for a in of_u for b in of_v if not set(a) & set(b)), None)
         if both is not None:
             return self._exchange(both)
-        either = of_u + of_v
+        # A pair alone in its host has no other path of its hop class: then those of other pairs must do.
+        either = of_u + of_v or [
+            pair
+            for pair in combinations(sorted(self.ring), 2)
+            if pair != self.pairs[item] and self.sweep.holds(pair) and path(*pair) not in slow
+        ]
         return self._exchange([either[int(rng.integers(len(either)))]]) if either else None
 
     def _clean_paths(

@@ -18,7 +18,11 @@ from app.localization.errors import SettingsError
 from app.localization.settings import Settings
 
 costs = st.builds(
-    Costs, st.floats(1e-3, 1e5), st.floats(0, 1e5), st.floats(0, 1e5), st.one_of(st.integers(0, 2), st.floats(0, 2))
+    Costs,
+    st.floats(1e-3, 1e5),
+    st.floats(0, 1e5),
+    st.floats(0, 1e5),
+    st.one_of(st.integers(0, 2), st.floats(0, 2)),
 )
 targets = st.builds(
     Targets, st.floats(1.001, 1000), st.floats(1.001, 1000), st.one_of(st.none(), st.floats(0.001, 1e6))

@@ -14,7 +14,10 @@ from app.localization.adaptive.costs import Costs
 
 
 @given(
-    fixed=st.floats(0.1, 100), compute=st.floats(0, 1), over_path=st.floats(0, 1), loops=st.integers(2, 2000),
+    fixed=st.floats(0.1, 100),
+    compute=st.floats(0, 1),
+    over_path=st.floats(0, 1),
+    loops=st.integers(2, 2000),
     load=st.integers(1, 2000),
 )
 @settings(max_examples=50, deadline=None)
@@ -29,7 +32,9 @@ def test_known_costs_are_recovered(fixed: float, compute: float, over_path: floa
     assert found.sigma == 0.08
 
 
-@given(light=st.floats(1e-3, 1e5), loops=st.floats(1e-3, 1e5), shift=st.floats(1e-3, 1e5), load=st.integers(1, 4096))
+@given(
+    light=st.floats(1e-3, 1e5), loops=st.floats(1e-3, 1e5), shift=st.floats(1e-3, 1e5), load=st.integers(1, 4096)
+)
 @settings(max_examples=50, deadline=None)
 def test_readings_that_contradict_each_other_give_costs_all_the_same(
     light: float, loops: float, shift: float, load: int
