@@ -11,6 +11,9 @@ from app.localization.adaptive.costs import Costs, Transport
 from app.localization.adaptive.planner import Targets
 from app.localization.errors import SettingsError
 
+# Whole numbers of a document may be of any length, which no float holds.
+LARGEST_NUMBER = 10**12
+
 
 @dataclass(frozen=True, slots=True)
 class Assumptions:
@@ -43,6 +46,8 @@ class Assumptions:
     max_tokens: int | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.trusted, bool):
+            raise SettingsError("trusted", f"must be true or false, got {self.trusted!r}")
         if self.trusted and self.costs is None:
             raise SettingsError("costs", "only costs that are given can be trusted")
         if self.transport is not None and self.transport not in get_args(Transport):
@@ -79,6 +84,10 @@ def _fields(name: str, kind: Any, document: object) -> dict[str, Any]:
 
 def _numbers(values: dict[str, Any]) -> dict[str, Any]:
     for name, value in values.items():
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+        if value is None and name == "delay_ms":
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float):
             raise SettingsError(name, f"must be a number, got {value!r}")
+        if isinstance(value, int) and abs(value) > LARGEST_NUMBER:
+            raise SettingsError(name, f"must be at most {LARGEST_NUMBER}")
     return values

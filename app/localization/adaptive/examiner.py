@@ -93,6 +93,7 @@ class Examiner:
         self._record, self._judge = record, judge
         self._rng = rng
         self._limit = limit
+        self._beside: Sequence[Group] = ()
         self._probes: dict[Shape, Probe] = {}
         self._taken = 0
 
@@ -109,6 +110,7 @@ class Examiner:
         OutOfMeasurements, TooManyFaults
             Before everything is decided.
         """
+        self._beside = groups
         yield from self._sweep(groups)
         self._pad(groups)
         for group in groups:
@@ -246,7 +248,9 @@ class Examiner:
         differences: list[float] = []
         pairs: list[tuple[float, float]] = []
         for turn in range(CONFIRM_TURNS):
-            reference = None if self._judge.levels.known else group.reference(item, self._rng, self.slow)
+            reference = self._reference(group, item)
+            if reference is None and not self._judge.levels.known:
+                break  # nothing to compare it with: then nothing is accused
             shapes = [test.shape] if reference is None else [test.shape, reference]
             seen = {}
             for shape in shapes if turn % 2 == 0 else reversed(shapes):
@@ -260,14 +264,25 @@ class Examiner:
             differences.append(difference)
             if reference is not None:
                 pairs.append((seen[False].value, seen[True].value))
-            if odds > ACCEPTED and turn >= 1 and self._surely_slower(pairs):
+            slowdown = math.exp(float(np.median(differences)))
+            if odds > ACCEPTED and turn >= 1 and slowdown > 1 and self._surely_slower(pairs):
                 slow, fast = self._evidence(group, item)
-                slowdown = math.exp(float(np.median(differences)))
                 numbers = tuple(sorted({*slow, number})), tuple(fast)
                 return Found(group.component(item), odds, slowdown, seen[False].censored, *numbers), odds
             if odds < REJECTED:
                 break
         return None, odds
+
+    def _reference(self, group: Group, item: int) -> Shape | None:
+        """A clean probe to hold an item against, or None: without one, or with known levels.
+
+        What else is suspicious may be slow as well, and is left out of it while anything else is there.
+        """
+        if self._judge.levels.known:
+            return None
+        suspected = frozenset(component for other in self._beside for component in self.still_open(other))
+        clean = group.reference(item, self._rng, self.slow | suspected)
+        return clean if clean is not None else group.reference(item, self._rng, self.slow)
 
     def _surely_slower(self, pairs: Sequence[tuple[float, float]]) -> bool:
         """Where the noise is only learnt, its likelihood alone accuses nobody."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 
 import numpy as np
 
@@ -236,18 +237,24 @@ class PathGroup(Group):
 
     def reference(self, item: int, rng: np.random.Generator, slow: frozenset[Component]) -> Shape | None:
         u, v = self.pairs[item]
-        others = [rank for rank in self.ring if rank not in (u, v)]
-        for _ in range(20):
-            if len(others) > 1:
-                w, z = (int(x) for x in rng.choice(others, 2, replace=False))
-                pairs = [(min(u, w), max(u, w)), (min(v, z), max(v, z))]
-            elif others:
-                pairs = [tuple(sorted((int(rng.choice((u, v))), others[0])))]  # type: ignore[list-item]
-            else:
-                return None
-            if all(self.sweep.holds(pair) and path(*pair) not in slow for pair in pairs):
-                return self._exchange(pairs)
-        return None
+        of_u, of_v = (self._clean_paths(end, (u, v), rng, slow) for end in (u, v))
+        both = next(([a, b] for a in of_u for b in of_v if not set(a) & set(b)), None)
+        if both is not None:
+            return self._exchange(both)
+        # A pair alone in its host has no other path of its hop class: then those of other pairs must do.
+        either = of_u + of_v or [
+            pair
+            for pair in combinations(sorted(self.ring), 2)
+            if pair != self.pairs[item] and self.sweep.holds(pair) and path(*pair) not in slow
+        ]
+        return self._exchange([either[int(rng.integers(len(either)))]]) if either else None
+
+    def _clean_paths(
+        self, end: int, ends: Pair, rng: np.random.Generator, slow: frozenset[Component]
+    ) -> list[Pair]:
+        """Paths of the hop class from an end to any other rank, without slow ones, in random order."""
+        pairs = [(min(end, w), max(end, w)) for w in rng.permutation(self.ring).tolist() if w not in ends]
+        return [pair for pair in pairs if self.sweep.holds(pair) and path(*pair) not in slow]
 
     def _exchange(self, pairs: Sequence[Pair]) -> Exchange:
         degrees = np.bincount(np.array(pairs, dtype=np.intp).ravel()) if pairs else np.zeros(1, dtype=np.intp)

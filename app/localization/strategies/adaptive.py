@@ -250,7 +250,7 @@ class Adaptive(Strategy):
         slow = sorted(s.members[0] for s in suspects if s.kind == "gpu")
         baseline = self._baseline_ms()
         uniform = None
-        if complete and not suspects and not self.notes:
+        if complete and not suspects and not any(note.open for note in self.notes):
             uniform = slower_than_history(self.settings, baseline)
         return Report(
             suspects=suspects,
