@@ -12,7 +12,7 @@ from app.localization.adaptive.calibration import LEAST_SIGMA
 from app.localization.adaptive.clique_beliefs import CliqueBeliefs, CliqueReading, log_means
 from app.localization.adaptive.examiner import OutOfMeasurements
 from app.localization.adaptive.judge import GUESS_WEIGHT, ROUNDS
-from app.localization.adaptive.noise import BURST_LOG, Floats, Noise
+from app.localization.adaptive.noise import LEARNT_BURST_RATE, Floats, Noise
 from app.localization.adaptive.sweep_levels import SweepLevels
 from app.localization.components import Component
 from app.localization.ledger import SMALLEST_CLASS
@@ -84,6 +84,7 @@ class CliqueReadings:
     def learn_noise(self) -> None:
         """Take the noise from the readings; what it was made with is the first guess."""
         self._guess = self.noise.sigma
+        self.noise = Noise(self.noise.sigma, LEARNT_BURST_RATE)
 
     def sweep(self, order: Sequence[Ranks]) -> Steps[None]:
         """Read every set once, then judge them together."""
@@ -149,8 +150,7 @@ class CliqueReadings:
             reading.ratios[:gpus], reading.ratios[gpus:] = of_gpu[place], of_path[place]
             reading.slow = bool(known[place]) and bool(censored[place] or residuals[place] > least)
             self.beliefs.update(reading)
-        healthy = (1 - self.noise.burst) * _normal(residuals, wide)
-        undisturbed = healthy / (healthy + self.noise.burst * (residuals > 0) / BURST_LOG + 1e-6)
+        undisturbed = self.noise.undisturbed(residuals, wide)
         for place, reading in enumerate(readings):
             # What is suspected counts as far as the reading itself does not speak against it.
             own = np.minimum(self.beliefs.odds[reading.touched], log_means(reading.ratios))
@@ -176,10 +176,5 @@ class CliqueReadings:
         clean[clean < 0.5] = 0.0
         own = residuals * self.noise.sigma / spreads
         weight, squares = GUESS_WEIGHT + clean.sum(), GUESS_WEIGHT * self._guess**2 + clean @ own**2
-        self.noise = Noise.of(max(LEAST_SIGMA, math.sqrt(squares / weight)))
+        self.noise = Noise(max(LEAST_SIGMA, math.sqrt(squares / weight)), LEARNT_BURST_RATE)
         self.levels.sigma = self.noise.sigma
-
-
-def _normal(x: Floats, sigma: Floats) -> Floats:
-    density: Floats = np.exp(-0.5 * (x / sigma) ** 2) / (sigma * math.sqrt(2 * math.pi))
-    return density

@@ -70,10 +70,12 @@ class Noise:
             ratios = np.where(np.asarray(censored)[..., None], above, ratios)
         return ratios
 
-    def undisturbed(self, residual: float, spread: float) -> float:
+    def undisturbed(self, residual: Floats | float, spread: Floats | float) -> Floats:
         """Probability that no burst raised the reading of a healthy probe."""
-        healthy = (1 - self.burst) * float(_normal(np.array(residual), spread))
-        return healthy / (healthy + self.burst * (residual > 0) / BURST_LOG + FLOOR / 100)
+        x = np.asarray(residual, dtype=np.float64)
+        healthy = (1 - self.burst) * _normal(x, spread)
+        clean: Floats = healthy / (healthy + self.burst * (x > 0) / BURST_LOG + FLOOR / 100)
+        return clean
 
     def pair_ratios(self, difference: float, effects: Floats, spread: float) -> Floats:
         """As `ratios`, from a suspect's reading less a reference's."""
