@@ -31,7 +31,9 @@ def simulate(
     n: Annotated[int, typer.Option(help="GPUs.")] = 64,
     k: Annotated[
         int | None,
-        typer.Option(help="GPUs a probe; default min(8, n/2). Strategy adaptive chooses its own probes."),
+        typer.Option(
+            help="GPUs a probe; default min(8, n/2). Strategy adaptive chooses its own probes, unless it is given."
+        ),
     ] = None,
     strategy: Annotated[str, typer.Option(help="adaptive, faultsense or pairwise.")] = "faultsense",
     model: Annotated[

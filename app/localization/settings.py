@@ -63,7 +63,8 @@ class Settings:
     paths_selectable : bool
         False where the all-to-all backend sends everything to everyone: then paths are never named.
     any_size : bool
-        Whether probes smaller than k can be formed (one token a GPU).
+        Whether probes smaller than k can be formed (one token a GPU); if not, strategy ``adaptive`` covers
+        everything by probes of k.
     history_ms : float or None
         Baseline of an earlier healthy job under the same settings; decides ``uniform_slowdown`` only.
     topology_version : int or None

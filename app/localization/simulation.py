@@ -41,7 +41,8 @@ class Setup:
     strategy : str
         Its name.
     k : int, optional
-        GPUs a probe; by default `default_probe_size`. Strategy ``adaptive`` chooses its own probes.
+        GPUs a probe; by default `default_probe_size`. Strategy ``adaptive`` chooses its own probes, unless it is
+        given: then it has no others than of k GPUs.
     trials : int
         Simulated jobs, 1..100000.
     seed : int
@@ -85,8 +86,6 @@ class Setup:
             raise SettingsError("noise_family", f"must be own or unknown, got {self.noise_family!r}")
         if self.model == "binary" and self.noise_family != "own":
             raise SettingsError("noise_family", "the binary model has its own only")
-        if self.adaptive and self.k is not None:
-            raise SettingsError("k", "strategy adaptive chooses its own probes: leave it out")
         if not 1 <= self.trials <= 100_000:
             raise SettingsError("trials", "must be from 1 to 100000")
         if not 0 <= self.noise <= 1:
@@ -125,10 +124,11 @@ class Setup:
         )
 
     def _assumptions(self, targets: Targets) -> Assumptions:
+        fixed_size = self.k is not None
         if self.model == "physics":
-            return Assumptions(Costs(sigma=self.noise), targets, self.transport)
+            return Assumptions(Costs(sigma=self.noise), targets, self.transport, fixed_size=fixed_size)
         costs = Costs(fixed_ms=HEALTHY_MS, compute_ms=0.0, path_ms=0.0, sigma=self.noise)
-        return Assumptions(costs, targets, "undiluted", trusted=True)
+        return Assumptions(costs, targets, "undiluted", trusted=not fixed_size, fixed_size=fixed_size)
 
     def run(self, experiment: Experiment) -> list[Trial]:
         """All trials."""

@@ -149,7 +149,7 @@ def test_simulate_is_plain_about_shared_parts() -> None:
         (("--model", "physics", "--transport", "undiluted"), "transport: must be serial or shared"),
         (("--noise-family", "unknown"), "noise_family: the binary model has its own"),
         (("--gpu-slowdown", 0.5), "gpu_slowdown: must be from 1"),
-        (("--strategy", "adaptive"), "k: strategy adaptive chooses its own probes"),
+        (("--strategy", "adaptive", "--k", 17), "k: must be a whole number from 2 to 16"),
     ],
 )
 def test_simulate_refuses(words: tuple[object, ...], expected: str) -> None:

@@ -218,7 +218,6 @@ def test_a_path_named_for_a_shared_part_is_a_symptom_not_a_false_accusation() ->
         ({"gpu_slowdown": 0.5}, "gpu_slowdown"),
         ({"path_slowdown": float("nan")}, "path_slowdown"),
         ({"slowdown": 1001}, "slowdown"),
-        ({"strategy": "adaptive", "k": 4}, "k"),
         ({"trials": 100_001}, "trials"),
         ({"n": 1, "k": None}, "gpus"),
         ({"processes": 2, "strategy": "guess"}, "strategy"),

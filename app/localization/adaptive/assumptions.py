@@ -32,6 +32,8 @@ class Assumptions:
         Else only probes of the same job are compared.
     max_tokens : int or None
         The most sequences that the server takes a rank and step; None: no limit.
+    fixed_size : bool
+        Whether every probe is a clique of exactly k GPUs (`Settings.k`): for engines that form no other.
 
     Raises
     ------
@@ -44,6 +46,7 @@ class Assumptions:
     transport: Transport | None = None
     trusted: bool = False
     max_tokens: int | None = None
+    fixed_size: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.trusted, bool):
@@ -54,6 +57,9 @@ class Assumptions:
             raise SettingsError("transport", f"must be one of {', '.join(get_args(Transport))}, or left out")
         if self.max_tokens is not None and (type(self.max_tokens) is not int or self.max_tokens < 1):
             raise SettingsError("max_tokens", f"must be at least 1, got {self.max_tokens!r}")
+        for name in ("trusted", "fixed_size"):
+            if type(getattr(self, name)) is not bool:
+                raise SettingsError(name, f"must be true or false, got {getattr(self, name)!r}")
 
     @classmethod
     def from_dict(cls, document: object) -> Assumptions:

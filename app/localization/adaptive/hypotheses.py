@@ -48,9 +48,9 @@ class Hypotheses:
         effects = [self._costs.path_effect(s, tokens, dilution, self._transport) for s in self._paths]
         return _seen(effects, least)
 
-    def of_gpu(self, tokens: int, least: float) -> Floats:
-        """Effects of a slow GPU in a probe of self-loops, shape (severities,); see `of_path`."""
-        effects = [self._costs.gpu_effect(s, tokens, self._transport) for s in self._gpus]
+    def of_gpu(self, tokens: int, least: float, *, over_paths: bool = False) -> Floats:
+        """Effects of a slow GPU in a probe of self-loops, or of sends, shape (severities,); see `of_path`."""
+        effects = [self._costs.gpu_effect(s, tokens, self._transport, over_paths=over_paths) for s in self._gpus]
         return _seen(effects, least)
 
 

@@ -124,7 +124,7 @@ class Judge:
         residual = self.residual(reading)
         if residual is None:
             return 1.0
-        return self.noise.undisturbed(*residual)
+        return float(self.noise.undisturbed(*residual))
 
     def _set_noise(self, sigma: float) -> None:
         self.noise = Noise(max(sigma, LEAST_SIGMA), LEARNT_BURST_RATE)

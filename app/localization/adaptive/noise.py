@@ -48,23 +48,34 @@ class Noise:
         density: Floats = (1 - self.burst) * _normal(x, spread) + above + FLOOR
         return density
 
-    def ratios(self, residual: float, effects: Floats, spread: float, *, censored: bool = False) -> Floats:
-        """Log-likelihood ratios of effects against none, shape of ``effects``.
+    def ratios(
+        self,
+        residual: Floats | float,
+        effects: Floats,
+        spread: Floats | float,
+        *,
+        censored: NDArray[np.bool_] | bool = False,
+    ) -> Floats:
+        """Log-likelihood ratios of effects against none, shape of ``residual`` x shape of ``effects``.
 
         A reading above the largest effect counts as one of that. A censored one, cut off at its deadline, was
         at least that slow.
         """
-        x, wide = min(residual, float(effects.max())), _reaching(effects, spread)
-        if censored:
-            ratios: Floats = np.log(self._above(x - effects, wide)) - np.log(self._above(np.array(x), spread))
-        else:
-            ratios = np.log(self.density(x - effects, wide)) - np.log(self.density(x, spread))
+        x = np.minimum(residual, effects.max())[..., None]
+        narrow = np.asarray(spread)[..., None]
+        wide = _reaching(effects, narrow)
+        ratios: Floats = np.log(self.density(x - effects, wide)) - np.log(self.density(x, narrow))
+        if np.any(censored):
+            above = np.log(self._above(x - effects, wide)) - np.log(self._above(x, narrow))
+            ratios = np.where(np.asarray(censored)[..., None], above, ratios)
         return ratios
 
-    def undisturbed(self, residual: float, spread: float) -> float:
+    def undisturbed(self, residual: Floats | float, spread: Floats | float) -> Floats:
         """Probability that no burst raised the reading of a healthy probe."""
-        healthy = (1 - self.burst) * float(_normal(np.array(residual), spread))
-        return healthy / (healthy + self.burst * (residual > 0) / BURST_LOG + FLOOR / 100)
+        x = np.asarray(residual, dtype=np.float64)
+        healthy = (1 - self.burst) * _normal(x, spread)
+        clean: Floats = healthy / (healthy + self.burst * (x > 0) / BURST_LOG + FLOOR / 100)
+        return clean
 
     def pair_ratios(self, difference: float, effects: Floats, spread: float) -> Floats:
         """As `ratios`, from a suspect's reading less a reference's."""
@@ -86,13 +97,14 @@ class Noise:
         return above
 
 
-def _reaching(effects: Floats, spread: float) -> Floats:
+def _reaching(effects: Floats, spread: Floats | float) -> Floats:
     """Sigmas that reach from each hypothesis to its neighbours: a fault may be of any size between two."""
     order = np.argsort(effects)
     gaps = np.diff(effects[order])
     reach = np.zeros(len(effects))
     reach[order[1:]] = (gaps + np.append(gaps[1:], gaps[-1])) / 4  # the smallest one does not reach further down
-    return np.hypot(spread, reach)
+    wide: Floats = np.hypot(spread, reach)
+    return wide
 
 
 def _normal(x: Floats, sigma: Floats | float) -> Floats:

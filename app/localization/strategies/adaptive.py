@@ -12,7 +12,7 @@ from app.localization.adaptive.assumptions import Assumptions
 from app.localization.adaptive.beliefs import Beliefs
 from app.localization.adaptive.calibration import LIGHT_SETS, ROUNDS, SHIFTS, loop_costs, scatter, with_paths
 from app.localization.adaptive.designs import matchings, mixed_ring, parts, shift_groups
-from app.localization.adaptive.examiner import Examiner, Found, OutOfMeasurements, TooManyFaults
+from app.localization.adaptive.examiner import Examiner, OutOfMeasurements, TooManyFaults
 from app.localization.adaptive.groups import Group, LoopGroup, PathGroup, PathSweep, Test
 from app.localization.adaptive.judge import Judge
 from app.localization.adaptive.levels import LevelClass, Levels
@@ -23,7 +23,16 @@ from app.localization.components import Component
 from app.localization.record import Record, Steps
 from app.localization.settings import Settings
 from app.localization.shapes import Exchange, Ranks, Shift
-from app.localization.strategies.base import Note, Report, Strategy, Suspect, SweepPlan
+from app.localization.strategies.base import Note, Report, Strategy, SweepPlan
+from app.localization.strategies.soft_report import (
+    OUT_OF_MEASUREMENTS,
+    PATHS_NOT_SELECTABLE,
+    names_of,
+    refusing,
+    suspect_of,
+    too_many,
+    unstable,
+)
 from app.localization.strategies.threshold_report import slower_than_history
 
 # With fewer groups in a sweep, a fault or two could sit in all of them: then they are made smaller.
@@ -35,18 +44,7 @@ MANY = 16
 FEW, THREE = 5, 3
 # Bound on measurements, in healthy sweeps.
 LIMIT_SWEEPS, LIMIT_MORE = 2, 200
-# Components listed by name before the verdict says "*".
-NAMED_UNTESTED = 200
 HOPS = ("any", "same_host", "cross_host")
-
-OUT_OF_MEASUREMENTS = Note(
-    "out_of_measurements",
-    "the readings contradict each other: the bound on measurements was reached before everything was decided;"
-    " measure again when the replica is quieter",
-)
-PATHS_NOT_SELECTABLE = Note(
-    "paths_not_selectable", "the all-to-all backend sends everything to everyone: paths cannot be told apart"
-)
 
 
 class Adaptive(Strategy):
@@ -106,11 +104,11 @@ class Adaptive(Strategy):
             self.notes.append(OUT_OF_MEASUREMENTS)
             return
         except TooManyFaults:
-            self.notes.append(_too_many(self._examiner.found))
+            self.notes.append(too_many(self._examiner.found))
             return
         self._loops_done = self._paths_done = True
         if self._examiner.unstable:
-            self.notes.append(_unstable(self._examiner.unstable))
+            self.notes.append(unstable(self._examiner.unstable))
         if self._incomparable:
             self.notes.append(_nothing_to_compare(self._incomparable))
 
@@ -244,9 +242,9 @@ class Adaptive(Strategy):
     # --- what is known
 
     def report(self, *, complete: bool) -> Report:
-        suspects = [_suspect(found) for found in sorted(self._examiner.found, key=lambda f: f.component)]
+        suspects = [suspect_of(found) for found in sorted(self._examiner.found, key=lambda f: f.component)]
         if self._refused is not None:
-            suspects = [_hard(self._refused), *suspects]
+            suspects = [refusing(self._refused), *suspects]
         slow = sorted(s.members[0] for s in suspects if s.kind == "gpu")
         baseline = self._baseline_ms()
         uniform = None
@@ -288,10 +286,7 @@ class Adaptive(Strategy):
         missing = [] if paths and (self._paths_done or self._path_groups_begun()) else ["path:*-*"]
         still_open = [c for group in self._groups for c in self._examiner.still_open(group)]
         still_open += self._incomparable
-        names = [str(c) for c in sorted(still_open)]
-        if len(names) > NAMED_UNTESTED:
-            names = [f"{kind}:*" if kind == "gpu" else "path:*-*" for kind in sorted({c.kind for c in still_open})]
-        return sorted({*names, *missing})
+        return sorted({*names_of(still_open), *missing})
 
     def _path_groups_begun(self) -> bool:
         return any(isinstance(group, PathGroup) for group in self._groups)
@@ -321,41 +316,6 @@ def _enough_groups(ring: Ranks, planned: Sequence[tuple[int, ...]], sweep: PathS
     if len(some) < FEWEST_GROUPS:
         some = [[pair] for matching in some for pair in matching]
     return [PathGroup.of_matchings(ring, [matching], sweep) for matching in some]
-
-
-def _suspect(found: Found) -> Suspect:
-    return Suspect(
-        kind=found.component.kind,
-        members=list(found.component.members),
-        slowdown=round(found.slowdown, 3),
-        slowdown_is_lower_bound=found.censored,
-        confidence=round(1 / (1 + math.exp(-found.log_odds)), 3),
-        accusing=list(found.accusing),
-        acquitting=list(found.acquitting),
-        alternatives=[],
-    )
-
-
-def _hard(rank: int) -> Suspect:
-    return Suspect("gpu", [rank], None, False, 1.0, [], [], [])
-
-
-def _too_many(found: Sequence[Found]) -> Note:
-    names = ", ".join(str(f.component) for f in found[:4])
-    return Note(
-        "too_many_faults",
-        f"more than {len(found) - 1} components read slow ({names} ...): that is rather something they share, or"
-        " the way the replica is laid out, than as many faults; upload the topology, and look there first",
-    )
-
-
-def _unstable(components: Sequence[Component]) -> Note:
-    names = ", ".join(map(str, components))
-    return Note(
-        "unstable",
-        f"{names} read slow in the sweep, but not when compared with clean references at the same time: it comes"
-        " and goes; measure again",
-    )
 
 
 def _nothing_to_compare(components: Sequence[Component]) -> Note:
