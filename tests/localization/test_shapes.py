@@ -165,7 +165,7 @@ WRONG: dict[str, Any] = {
     "no width": ({"kind": "exchange", "ranks": [1, 2], "pairs": []}, "width must be a whole number"),
     "too narrow": (
         {"kind": "exchange", "ranks": [1, 2, 3], "pairs": [[1, 2], [2, 3]], "width": 3},
-        "width must be a multiple of 2",
+        "width must be at least 2",
     ),
 }
 
