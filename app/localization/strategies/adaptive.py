@@ -137,6 +137,9 @@ class Adaptive(Strategy):
             if not (slow and (yield from self._examiner.find(loops)) is not None):
                 yield from self._examiner.resolve(everything)
                 return
+        # A last GPU has no path left to be tested by, but may be slow as well.
+        if alive:
+            yield from self._examiner.examine([self._loop_group(alive, self._model.plan.loop_tokens)])
 
     def _loops(self) -> Steps[None]:
         """GPUs by self-loops, in disjoint random sets that are compared with each other."""
