@@ -207,10 +207,12 @@ class PathGroup(Group):
         return self.cut(0, len(self.pairs))
 
     def cut(self, low: int, high: int) -> Test:
-        if self.shifts and not self.beliefs.excluded[low:high].any():
+        if self.shifts:
             first, last = (int(np.searchsorted(self._starts, at, side="right")) - 1 for at in (low, high - 1))
-            if low == self._starts[first] and (first != last or high == self._starts[last + 1]):
-                return self._shifts(first, self._nearest_start(first, high))
+            end = self._nearest_start(first, high)
+            clean = not self.beliefs.excluded[low : self._starts[end]].any()
+            if clean and low == self._starts[first] and (first != last or high == self._starts[last + 1]):
+                return self._shifts(first, end)
         return self._pairs(low, high)
 
     def _nearest_start(self, first: int, high: int) -> int:
