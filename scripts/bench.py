@@ -1,7 +1,9 @@
 """Benchmarks: what the service costs, as JSON and a table. Ratios and medians: machines are shared and noisy.
 
-python scripts/bench.py all            every benchmark but shapes_vllm, JSON into bench/all.json
+python scripts/bench.py all            every benchmark but localize and shapes_vllm, JSON into bench/all.json
 python scripts/bench.py cover|skew|overhead|memory|memory_slope|api|store [--out FILE]
+python scripts/bench.py localize       a quarter of an hour on two cores; tables and pictures into docs/benchmarks
+python scripts/bench.py localize --from bench/localize.json    the tables and pictures of that file
 VLLM_VENV=... python scripts/bench.py shapes_vllm    probe shapes on a real vLLM server, a quarter of an hour
 """
 
@@ -22,6 +24,8 @@ sys.path.insert(0, str(ROOT))
 from scripts.benchmarks.api import api  # noqa: E402
 from scripts.benchmarks.common import Result  # noqa: E402
 from scripts.benchmarks.cover import cover  # noqa: E402
+from scripts.benchmarks.localize import localize  # noqa: E402
+from scripts.benchmarks.localize_report import report  # noqa: E402
 from scripts.benchmarks.memory import memory, memory_slope  # noqa: E402
 from scripts.benchmarks.overhead import overhead  # noqa: E402
 from scripts.benchmarks.shapes_vllm import shapes_vllm  # noqa: E402
@@ -31,8 +35,9 @@ from scripts.benchmarks.store import store  # noqa: E402
 BENCHMARKS: dict[str, Callable[[], Result]] = {
     function.__name__: function for function in (cover, skew, overhead, memory, memory_slope, api, store)
 }
-# Needs an environment of its own, so it is run by name only.
-BY_NAME: dict[str, Callable[[], Result]] = {"shapes_vllm": shapes_vllm}
+# Run by name only: one takes long and writes into the documentation, one needs an environment of its own.
+BY_NAME: dict[str, Callable[[], Result]] = {"localize": localize, "shapes_vllm": shapes_vllm}
+PAGES = ROOT / "docs" / "benchmarks"
 
 
 def main() -> None:
@@ -40,17 +45,32 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("benchmark", choices=[*BENCHMARKS, *BY_NAME, "all"])
     parser.add_argument("--out", type=Path, help="file for the JSON; default: bench/NAME.json")
+    parser.add_argument(
+        "--from", dest="source", type=Path, help="JSON of localize: measure nothing, only report it"
+    )
     arguments = parser.parse_args()
+    if arguments.source:
+        if arguments.benchmark != "localize":
+            parser.error("--from is for localize")
+        _report(json.loads(arguments.source.read_text(encoding="utf-8"))["localize"])
+        return
     names = list(BENCHMARKS) if arguments.benchmark == "all" else [arguments.benchmark]
     machine = {"cpus": os.cpu_count(), "python": platform.python_version(), "load": os.getloadavg()}
     results: Result = {"machine": machine}
     for name in names:
         results[name] = (BENCHMARKS | BY_NAME)[name]()
-        for place, value in _flat(results[name], name):
+        for place, value in _flat(results[name], name) if name != "localize" else ():  # that has a page of tables
             print(f"{place:60} {value}", flush=True)
     out = arguments.out or ROOT / "bench" / f"{arguments.benchmark}.json"
     out.parent.mkdir(exist_ok=True)
     out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    if "localize" in results:
+        _report(results["localize"])
+
+
+def _report(results: Result) -> None:
+    for path in report(results, PAGES):
+        print(path)
 
 
 def _flat(value: Any, place: str) -> Iterator[tuple[str, Any]]:

@@ -200,9 +200,14 @@ class VllmServer:
             return log.read().decode(errors="replace")
         return "(no log)"
 
+    @staticmethod
+    def cores(ranks: int) -> list[int]:
+        """The processor that each rank runs on: they share them in turn."""
+        cpus = sorted(os.sched_getaffinity(0))
+        return [cpus[rank % len(cpus)] for rank in range(ranks)]
+
     def _environment(self) -> dict[str, str]:
         inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-        cpus = sorted(os.sched_getaffinity(0))
         ranks = load_manifest(self.model).gpus
         return inherited | {
             "HF_HUB_OFFLINE": "1",
@@ -211,8 +216,8 @@ class VllmServer:
             "DO_NOT_TRACK": "1",
             "VLLM_HOST_IP": HOST,
             "VLLM_LOOPBACK_IP": HOST,
-            # One thread a rank; ranks share the processors in turn.
-            "VLLM_CPU_OMP_THREADS_BIND": "|".join(str(cpus[rank % len(cpus)]) for rank in range(ranks)),
+            # One thread a rank.
+            "VLLM_CPU_OMP_THREADS_BIND": "|".join(map(str, self.cores(ranks))),
             "OMP_NUM_THREADS": "1",
             "VLLM_CPU_EP_ALL2ALL": self._all2all,
             "VLLM_CPU_EP_FAULTS": str(self.faults_file.absolute()),

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from app import __version__
-from app.cli import client, core, demo, emulate, keys, plan, probe_model, serve, webhooks
+from app.cli import client, core, demo, emulate, keys, plan, probe_model, serve, simulate, webhooks
 from app.cli.output import Refused, fail
 
 app = typer.Typer(
@@ -20,6 +20,7 @@ app = typer.Typer(
 )
 serve.add_to(app)
 plan.add_to(app)
+simulate.add_to(app)
 core.add_to(app)
 client.add_to(app)
 emulate.add_to(app)

@@ -31,7 +31,7 @@ def localize(
     replica: Annotated[str, typer.Argument(help="Id or name of the replica.")],
     key: Key,
     url: Url = "http://127.0.0.1:8000",
-    strategy: Annotated[str, typer.Option(help="auto, faultsense or pairwise.")] = "auto",
+    strategy: Annotated[str, typer.Option(help="auto, adaptive, faultsense or pairwise.")] = "auto",
     k: Annotated[int | None, typer.Option(help="GPUs a probe.")] = None,
     alpha: Annotated[float | None, typer.Option(help="Suspicious above alpha x baseline.")] = None,
     repeats: Annotated[int | None, typer.Option(help="Measurements a probe.")] = None,

@@ -49,7 +49,7 @@ def demo(
         float | None,
         typer.Option(help="Adds a production server on the same GPUs, and traffic of this share of its capacity."),
     ] = None,
-    strategy: Annotated[str, typer.Option(help="auto, faultsense or pairwise.")] = "auto",
+    strategy: Annotated[str, typer.Option(help="auto, adaptive, faultsense or pairwise.")] = "auto",
     k: Annotated[int | None, typer.Option(help="GPUs a probe.")] = None,
     noise: Annotated[float, typer.Option(help="Sigma of lognormal noise.")] = 0.02,
     seed: Annotated[int, typer.Option(help="Of noise, flapping and traffic.")] = 0,

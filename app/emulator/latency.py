@@ -1,6 +1,9 @@
 """How long an engine step takes: pure arithmetic, no clock and no I/O.
 
-T = fixed + max over GPUs of compute + max over GPUs of max(send, receive); see DESIGN section 5.
+T = fixed + max over GPUs of compute + dispatch + combine: two barriers, each of them the maximum over GPUs of
+max(send, receive). Dispatch carries a token u -> v, combine its result v -> u. A path that is slow one way only
+therefore costs in both barriers where its ends send to each other, and in one where only one of them sends, as was
+seen on a real server of four ranks.
 
 Several faults combine by one rule, in any order: their factors multiply and their delays add. A shared part
 counts once on a path, however often the path crosses it.
@@ -24,6 +27,7 @@ from app.localization.placement import HOP_CLASSES, HopClass, Placement, SharedP
 Transport = Literal["serial", "shared"]
 Mode = Literal["sparse", "allgather"]
 Floats = NDArray[np.float64]
+_Way = tuple[NDArray[np.intp], NDArray[np.intp]]
 Loads = Mapping[int, Mapping[int, int]]
 """sender -> receiver -> copies of tokens sent in one step; a token whose experts are on k GPUs is k copies."""
 
@@ -47,10 +51,11 @@ def involved(loads: Loads, idle: AbstractSet[int] = frozenset()) -> set[int]:
 
 @dataclass(frozen=True, slots=True)
 class _Paths:
-    """Of a message from one rank to another, both ways together: factor and added ms, each of shape (n, n)."""
+    """Of a message from one rank to another: factor and added ms, of shape (n, n); whether alike both ways."""
 
     factor: Floats
     delay: Floats
+    symmetric: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +99,8 @@ def _compile_paths(faults: Sequence[Fault], placement: Placement) -> _Paths:
             if fault.affects(*way):
                 factor[way] *= fault.factor
                 delay[way] += fault.delay_ms
-    # A token is dispatched u -> v and its result combined v -> u: half of its cost in each direction.
-    return _Paths((factor + factor.T) / 2, delay + delay.T)
+    symmetric = np.array_equal(factor, factor.T) and np.array_equal(delay, delay.T)
+    return _Paths(factor, delay, symmetric)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +139,8 @@ class LatencyModel:
     compute_ms : float
         Per token that a GPU receives, ms.
     path_ms : mapping of hop class to float
-        Per token over a path (dispatch and combine together), ms. ``cross_rail`` and ``cross_leaf``, where left
-        out, are as ``cross_host``.
+        Per token over a path, half of it in dispatch and half in combine, ms. ``cross_rail`` and ``cross_leaf``,
+        where left out, are as ``cross_host``.
     transport : {"serial", "shared"}
         Whether a GPU's sends use its NIC one after the other or flow concurrently.
     mode : {"sparse", "allgather"}
@@ -238,11 +243,17 @@ class LatencyModel:
         return float(times.max())
 
     def _routed_ms(self, flows: _Flows, effects: _Effects) -> float:
-        sent = flows.over_paths()
-        way = sent.sender, sent.receiver
-        healthy = sent.tokens * self._base_ms[way]
-        slow = healthy if effects.paths is None else healthy * effects.paths.factor[way]
-        delay = np.zeros_like(slow) if effects.paths is None else effects.paths.delay[way]
+        sent, paths = flows.over_paths(), effects.paths
+        dispatch, combine = (sent.sender, sent.receiver), (sent.receiver, sent.sender)
+        healthy = sent.tokens * self._base_ms[dispatch] / 2
+        if paths is None:
+            return 2 * self._barrier_ms(dispatch, healthy, healthy, np.zeros_like(healthy))
+        ways = [dispatch] if paths.symmetric else [dispatch, combine]
+        barriers = [self._barrier_ms(way, healthy, healthy * paths.factor[way], paths.delay[way]) for way in ways]
+        return 2 * sum(barriers) / len(barriers)
+
+    def _barrier_ms(self, way: _Way, healthy: Floats, slow: Floats, delay: Floats) -> float:
+        """What the slowest GPU takes to send or to receive one message an entry."""
         return max(self._link_ms(ranks, healthy, slow, delay) for ranks in way)
 
     def _link_ms(self, ranks: NDArray[np.intp], healthy: Floats, slow: Floats, delay: Floats) -> float:
@@ -259,9 +270,10 @@ class LatencyModel:
         tokens = np.bincount(flows.sender, flows.tokens, self.gpus).max()
         if not tokens:
             return 0.0
+        # Every path is crossed in both barriers, so a slow one is met in each, be it slow one way only.
         base = self._base_ms if effects.paths is None else self._base_ms * effects.paths.factor
         delay = 0.0 if effects.paths is None else float(effects.paths.delay.max())
-        return float(tokens * base.max()) + delay
+        return float(tokens * base.max()) + 2 * delay
 
 
 def _path_ms(path_ms: Mapping[HopClass, float], hop: HopClass) -> float:

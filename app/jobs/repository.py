@@ -19,13 +19,14 @@ from sqlalchemy import (
     column,
     delete,
     func,
+    literal,
     or_,
     select,
     text,
     true,
     update,
 )
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.dialects.postgresql import JSONB, insert
 from sqlalchemy.orm import Session, aliased
 
 from app.jobs.models import Job, JobEvent, JobVerdict
@@ -196,6 +197,7 @@ def delete_events(db: Session, older_than: dt.timedelta, jobs: int = 10) -> int:
 
 def healthy_baseline(db: Session, job: Job) -> float | None:
     """Baseline of the replica's last healthy job under the same settings and topology."""
+    told = job.settings.get("adaptive")  # jobs of an earlier version have none
     same = ("k", "signal", "prompt_tokens", "decode_tokens", "aggregate", "baseline", "strategy")
     query = (
         select(JobVerdict.baseline_ms)
@@ -206,6 +208,7 @@ def healthy_baseline(db: Session, job: Job) -> float | None:
             JobVerdict.outcome == "healthy",
             Job.topology_version.is_not_distinct_from(job.topology_version),
             and_(*(Job.settings[name].astext == _as_text(job.settings[name]) for name in same)),
+            func.coalesce(Job.settings["adaptive"], literal(None, JSONB)) == literal(told, JSONB),
         )
         .order_by(JobVerdict.created_at.desc())
         .limit(1)

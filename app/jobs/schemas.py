@@ -21,12 +21,42 @@ class LocalizeRequest(BaseModel):
         extra="forbid", strict=True, json_schema_extra={"examples": [{"repeats": 3, "deadline_s": 600}]}
     )
 
-    strategy: Literal["auto", "faultsense", "pairwise"] = Field(
+    strategy: Literal["auto", "adaptive", "faultsense", "pairwise"] = Field(
         default="auto",
-        description="`auto` picks by what the replica can do; now `faultsense`, the paper's two phases.",
+        description="`adaptive`: probes in which every rank sends, chosen by what was read so far. `faultsense`:"
+        " the paper's two phases with probes of k GPUs. `auto`: `faultsense`, until the replica's capabilities are"
+        " measured and not only declared.",
     )
     k: int | None = Field(
-        default=None, ge=2, le=16, description="GPUs a probe; default min(8, n/2) and at least 2; at most n."
+        default=None,
+        ge=2,
+        le=16,
+        description="GPUs a probe; default min(8, n/2) and at least 2; at most n. Not for `adaptive`.",
+    )
+    target_gpu: float = Field(
+        default=1.5, gt=1, le=1000, allow_inf_nan=False, description="`adaptive`: slowdown of a GPU to be found."
+    )
+    target_path: float = Field(
+        default=3.0, gt=1, le=1000, allow_inf_nan=False, description="`adaptive`: slowdown of a path to be found."
+    )
+    target_delay_ms: float | None = Field(
+        default=None,
+        gt=0,
+        le=1e6,
+        allow_inf_nan=False,
+        description="`adaptive`: milliseconds added on a path to be found.",
+    )
+    transport: Literal["serial", "shared"] | None = Field(
+        default=None,
+        description="`adaptive`: whether a rank's sends take turns on its link or flow side by side; null: not"
+        " known, so the worse is certified.",
+    )
+    max_load: int | None = Field(
+        default=None,
+        ge=1,
+        le=1024,
+        description="`adaptive`: most sequences that a rank carries at once; default 16, or what the server and"
+        " the replica's limits take.",
     )
     alpha: float = Field(
         default=1.3, gt=1, le=100, allow_inf_nan=False, description="A probe is suspicious above alpha x baseline."
@@ -71,7 +101,10 @@ class SuspectOut(BaseModel):
     members: list[int] = Field(description="Ranks.")
     slowdown: float | None = Field(description="Of the probes that isolate it; null for a hard failure.")
     slowdown_is_lower_bound: bool = Field(description="The probes were cut off at their deadline.")
-    confidence: float = Field(description="(slow + 1) / (all + 2) over the measurements that isolated it.")
+    confidence: float = Field(
+        description="`adaptive`: posterior probability by the confirming pairs; else (slow + 1) / (all + 2) over"
+        " the measurements that isolated it."
+    )
     accusing: list[int] = Field(description="Numbers of slow probes that contain it.")
     acquitting: list[int] = Field(description="Numbers of fast probes that contain it.")
     alternatives: list[str] = Field(description="Components that explain the same measurements as well.")
@@ -147,7 +180,9 @@ class PlanOut(BaseModel):
 
     settings: dict[str, Any]
     probes: int = Field(description="Probes of Phase 1; Phase 2 depends on what they show.")
-    lower_bound: int = Field(description="Schonheim bound on any cover with probes of k.")
+    lower_bound: int = Field(
+        description="Schonheim bound on any cover with probes of k; 1 for probes of any shape."
+    )
     measurements: int
     tokens: int = Field(description="Tokens of Phase 1, without parking.")
     seconds_at_least: float = Field(description="What the replica's limits alone make of Phase 1.")

@@ -13,6 +13,8 @@ from app.jobs import accounts, outcomes, repository
 from app.jobs.models import Job
 from app.jobs.schemas import Detectable, LocalizeRequest, PlanOut
 from app.kit.problems import Problem, invalid, not_found
+from app.localization.adaptive.assumptions import Assumptions
+from app.localization.adaptive.planner import Targets
 from app.localization.cover import schonheim_bound
 from app.localization.errors import SettingsError
 from app.localization.settings import Settings as SessionSettings
@@ -31,6 +33,8 @@ LOST_GRACE_S = 300.0
 
 # Phase 1 of more than this would take days at any rate that a serving replica can bear.
 MAX_MEASUREMENTS = 100_000
+# Sequences that a rank carries at most unless the request says more: a probe must not displace the users.
+DEFAULT_LOAD = 16
 _COVERS = threading.Lock()
 
 
@@ -83,6 +87,9 @@ def settle(db: Session, replica: Replica, request: LocalizeRequest) -> SessionSe
     if request.webhook_url is not None:
         webhooks.check_url("body.webhook_url", request.webhook_url)
     _check_senders(replica)
+    adaptive = request.strategy == "adaptive"
+    if adaptive and request.k is not None:
+        raise invalid("body.k", "strategy adaptive chooses its own probes; leave k out, or use faultsense")
     k = default_probe_size(replica.gpus) if request.k is None else request.k
     k = 2 if request.strategy == "pairwise" and request.k is None else k
     topology = topologies.current(db, replica.id)
@@ -98,14 +105,47 @@ def settle(db: Session, replica: Replica, request: LocalizeRequest) -> SessionSe
             hosts=None if topology is None else topologies.host_indices(topology),
             paths_selectable=replicas.paths_selectable(replica),
             topology_version=None if topology is None else topology.version,
+            adaptive=_assumptions(replica, request) if adaptive else None,
             **wanted,
         )
     except SettingsError as error:
         raise invalid(f"body.{error.field}", error.message) from None
-    _check_size(settings)
-    _check_load(replica, settings)
-    _check_pace(replica, settings)
+    _check_tokens(replica, settings)
+    if not adaptive:
+        _check_size(settings)
+        _check_load(replica, settings)
+        _check_pace(replica, settings)
     return settings
+
+
+def _assumptions(replica: Replica, request: LocalizeRequest) -> Assumptions:
+    """What strategy adaptive is told: the operator's targets, and the most that a rank may carry.
+
+    Raises
+    ------
+    Problem
+        422 when the replica cannot carry what is asked for.
+    """
+    able = replicas.capabilities(replica)
+    tokens = request.prompt_tokens + request.decode_tokens
+    rate = replica.document["limits"]["tokens_per_second"]
+    by_server = able.most_sequences(request.prompt_tokens)
+    by_pace = int(rate * MAX_PACE_S / (tokens * replica.gpus)) if rate else None
+    most = min(limit for limit in (by_server, by_pace, 1024) if limit is not None)
+    if most < 1:
+        slow = by_pace is not None and by_pace < 1
+        raise invalid(
+            "body.decode_tokens" if slow else "body.prompt_tokens",
+            f"a probe of all {replica.gpus} GPUs takes {tokens} tokens a GPU, more than the replica's"
+            f" {'limits.tokens_per_second' if slow else 'max_num_batched_tokens'} admit; fewer tokens",
+        )
+    if request.max_load is not None and request.max_load > most:
+        raise invalid("body.max_load", f"the server and the replica's limits take at most {most} sequences a rank")
+    return Assumptions(
+        targets=Targets(request.target_gpu, request.target_path, request.target_delay_ms),
+        transport=request.transport or able.transport,
+        max_tokens=request.max_load or min(most, DEFAULT_LOAD),
+    )
 
 
 def plan(replica: Replica, settings: SessionSettings) -> PlanOut:
@@ -276,8 +316,11 @@ def _check_load(replica: Replica, settings: SessionSettings) -> None:
             f"{settings.k} x {settings.prompt_tokens} tokens a rank, the server takes"
             f" {manifest['max_num_batched_tokens']} a step (max_num_batched_tokens)",
         )
-    if settings.tokens > manifest["max_model_len"]:
+
+
+def _check_tokens(replica: Replica, settings: SessionSettings) -> None:
+    longest = replica.document["manifest"]["max_model_len"]
+    if settings.tokens > longest:
         raise invalid(
-            "body.decode_tokens",
-            f"prompt and decode tokens are {settings.tokens}, the model takes {manifest['max_model_len']}",
+            "body.decode_tokens", f"prompt and decode tokens are {settings.tokens}, the model takes {longest}"
         )

@@ -11,10 +11,7 @@ from app.localization.events import Event, failed, measured, timed_out
 from app.localization.faults import Fault
 from app.localization.placement import Placement
 from app.localization.probes import Probe
-from app.localization.session import Session
-from app.localization.settings import Settings
 from app.localization.shapes import Shape
-from app.localization.verdict import Verdict
 
 HEALTHY_MS = 20.0
 HUNG_MS = 5000.0
@@ -81,14 +78,6 @@ class BinaryReplica:
                 continue
             grown = min(1.0, self._elapsed_ms / 1e3 / fault.ramp_s) if fault.ramp_s else 1.0
             yield fault.scaled(grown) if fault.varies else fault
-
-
-def run(settings: Settings, replica: BinaryReplica) -> tuple[Session, Verdict]:
-    """Drive one session to its verdict."""
-    session = Session(settings)
-    while not isinstance(upcoming := session.next(), Verdict):
-        session.observe(replica.answer(upcoming, session.done))
-    return session, upcoming
 
 
 def _contains(fault: Fault, placement: Placement | None) -> Contains:

@@ -1,5 +1,7 @@
 """What the core refuses, as one small tree."""
 
+from __future__ import annotations
+
 
 class LocalizationError(ValueError):
     """Base of everything the core raises on purpose."""
@@ -20,6 +22,10 @@ class SettingsError(LocalizationError):
         super().__init__(f"{field}: {message}")
         self.field = field
         self.message = message
+
+    def __reduce__(self) -> tuple[type[SettingsError], tuple[str, str]]:
+        """Errors come from other processes, too."""
+        return type(self), (self.field, self.message)
 
 
 class ShapeError(LocalizationError):

@@ -19,6 +19,8 @@ from app.localization.verdict import Verdict, conclude
 # Failures that say nothing about a component: the same measurement is taken again, so often.
 RETRYABLE = frozenset({"overloaded", "connection_lost", "no_common_window", "parking_timed_out"})
 MAX_FAILURES_IN_A_ROW = 3
+# Ranks that a sentence lists.
+NAMED = 16
 
 
 class Session:
@@ -153,7 +155,8 @@ def resume(settings: Settings, events: Iterable[Event]) -> Session:
 
 
 def _under_test(ranks: list[int]) -> str:
-    which = f"GPU {ranks[0]} was" if len(ranks) == 1 else f"GPUs {', '.join(map(str, ranks))} were"
+    shown = ", ".join(map(str, ranks[:NAMED])) + (f" and {len(ranks) - NAMED} more" * (len(ranks) > NAMED))
+    which = f"GPU {shown} was" if len(ranks) == 1 else f"GPUs {shown} were"
     return f"while {which} under test"
 
 

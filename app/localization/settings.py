@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
+from app.localization.adaptive.assumptions import Assumptions
 from app.localization.cover import MAX_GPUS, MAX_PROBE_SIZE
 from app.localization.errors import SettingsError
 
@@ -40,7 +41,7 @@ class Settings:
     gpus : int
         n, 2..1024.
     strategy : str
-        ``faultsense`` (the paper's two phases) or ``pairwise``.
+        ``adaptive``, ``faultsense`` (the paper's two phases) or ``pairwise``.
     k : int
         Probe size, 2..min(16, n).
     alpha : float
@@ -62,13 +63,16 @@ class Settings:
     paths_selectable : bool
         False where the all-to-all backend sends everything to everyone: then paths are never named.
     any_size : bool
-        Whether probes smaller than k can be formed (one token a GPU).
+        Whether probes smaller than k can be formed (one token a GPU); if not, strategy ``adaptive`` covers
+        everything by probes of k.
     history_ms : float or None
         Baseline of an earlier healthy job under the same settings; decides ``uniform_slowdown`` only.
     topology_version : int or None
         The topology version the job runs under.
     engine : str or None
         The engine's version, as it reported itself.
+    adaptive : Assumptions or None
+        What strategy ``adaptive`` is told; None: the defaults.
     """
 
     gpus: int
@@ -88,6 +92,7 @@ class Settings:
     history_ms: float | None = None
     topology_version: int | None = None
     engine: str | None = None
+    adaptive: Assumptions | None = None
 
     def __post_init__(self) -> None:
         _whole("gpus", self.gpus, 2, MAX_GPUS)
@@ -137,6 +142,8 @@ class Settings:
         values = dict(document)
         if values.get("hosts") is not None:
             values["hosts"] = _hosts(values["hosts"])
+        if values.get("adaptive") is not None:
+            values["adaptive"] = Assumptions.from_dict(values["adaptive"])
         return cls(**values)
 
 

@@ -203,7 +203,7 @@ class Shift(Shape):
 class Exchange(Shape):
     """Pairs exchange sequences both ways and everyone fills up with self-loops, so all ranks carry the same load.
 
-    A rank with d of the at most D pairs a rank sends ``width / D`` to each partner and the rest to itself.
+    A rank with d of the at most D pairs a rank sends ``width // D`` to each partner and the rest to itself.
 
     Parameters
     ----------
@@ -212,7 +212,7 @@ class Exchange(Shape):
     pairs : tuple of (int, int)
         Different pairs of ``ranks``, each ascending.
     width : int
-        Sequences that every rank sends and receives; a multiple of D.
+        Sequences that every rank sends and receives; at least D.
     """
 
     ranks: Ranks
@@ -279,8 +279,8 @@ def read_shape(document: object) -> Shape:
         return Shift(whole, shifts, _count(document, "sequences"))
     if kind == "exchange":
         exchange = Exchange(_ranks(document, "ranks"), _pairs(document), _count(document, "width"))
-        if exchange.width % max(1, exchange.degree):
-            raise ShapeError(f"width must be a multiple of {exchange.degree}, the most pairs that a rank is in")
+        if exchange.width < exchange.degree:
+            raise ShapeError(f"width must be at least {exchange.degree}, the most pairs that a rank is in")
         return exchange
     raise ShapeError(f"kind must be clique, bipartite, shift or exchange, got {kind!r}")
 

@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 
 from app.kit import secrets
 from app.kit.problems import Problem, invalid, invalid_model, not_found
+from app.localization.capabilities import Capabilities
 from app.outbound import Guard, GuardError, parse_url
 from app.probing.access import ProbeEndpoint, ReplicaAccess
 from app.replicas import repository
@@ -169,6 +170,17 @@ def access(replica: Replica) -> ReplicaAccess:
         bearer=None if replica.bearer is None else secrets.decrypt(replica.bearer),
         ca_pem=document["ca_pem"],
         probe_timeout_s=get_settings().probe_timeout_s,
+        max_num_seqs=manifest["max_num_seqs"],
+        max_num_batched_tokens=manifest["max_num_batched_tokens"],
+    )
+
+
+def capabilities(replica: Replica) -> Capabilities:
+    """What its declared layout and manifest let a probe do."""
+    manifest, endpoints = replica.document["manifest"], replica.document["probe_endpoints"]
+    return Capabilities(
+        paths=paths_selectable(replica),
+        rank_choice=all(endpoint["rank_choice"] != "none" for endpoint in endpoints),
         max_num_seqs=manifest["max_num_seqs"],
         max_num_batched_tokens=manifest["max_num_batched_tokens"],
     )

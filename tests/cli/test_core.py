@@ -44,6 +44,16 @@ def test_plan_cover_in_words() -> None:
 
 
 SIMULATE = ("simulate", "--n", 16, "--k", 4, "--trials", 20)
+SIMULATED = [
+    *(
+        f"{rate}{end}"
+        for rate in ("exact_rate", "false_accusation_rate", "miss_rate")
+        for end in ("", "_interval")
+    ),
+    *("false_suspects_per_trial", "missed_per_trial"),
+    *("measurements_mean", "measurements_mean_interval", "measurements_p95", "path_units_mean", "seconds_mean"),
+    *("probes", "pairwise"),
+]
 
 
 @pytest.mark.parametrize("kind", ["gpu", "path", "mixed"])
@@ -51,7 +61,7 @@ def test_simulate_contract(kind: str) -> None:
     result = run(*SIMULATE, "--strategy", "faultsense", "--faults", 1, "--kind", kind, "--noise", 0, "--json")
     assert result.status == 0
     document = result.document
-    assert list(document) == ["exact_rate", "false_suspects_per_trial", "missed_per_trial", "probes", "pairwise"]
+    assert list(document) == SIMULATED
     assert list(document["probes"]) == ["phase1", "phase2", "total_mean", "total_p95"]
     assert (document["exact_rate"], document["false_suspects_per_trial"], document["missed_per_trial"]) == (
         1,
@@ -60,6 +70,30 @@ def test_simulate_contract(kind: str) -> None:
     )
     assert document["pairwise"] == 120
     assert document["probes"]["total_mean"] < 120
+
+
+@pytest.mark.parametrize("transport", ["serial", "shared"])
+def test_simulate_in_physics(transport: str) -> None:
+    physics = ("--model", "physics", "--transport", transport, "--noise", 0.01, "--noise-family", "unknown")
+    strong = ("--gpu-slowdown", 9, "--path-slowdown", 90, "--faults", 1, "--kind", "mixed")
+    result = run(*SIMULATE, *physics, *strong, "--json")
+    assert (result.status, result.err) == (0, "")
+    document = result.document
+    assert list(document) == SIMULATED
+    assert document["miss_rate"] == 0
+    assert document["measurements_mean"] > document["probes"]["total_mean"]
+    low, high = document["measurements_mean_interval"]
+    assert low < document["measurements_mean"] < high
+    words = run(*SIMULATE, "--model", "physics", "--transport", transport).out
+    assert "exact in 0.0 % of 20 trials (1 mixed fault(s), seed 1); 95 % interval 0.0 to 16.8 %" in words
+    assert "missed faults in 100.0 % of trials; 95 % interval 83.2 to 100.0 %" in words
+    assert "measurements: mean 20.0 (95 % below 20), 57360 path-units and" in words
+
+
+def test_simulate_takes_given_faults_in_physics() -> None:
+    given = ("--model", "physics", "--fault", "all*2", "--history", "--json")
+    assert run(*SIMULATE, *given).document["outcomes"] == {"uniform_slowdown": 20}
+    refused(run(*SIMULATE, "--model", "physics", "--fault", "nic:host-a/0*3"), "nic:host-a/0*3", "physics model")
 
 
 def test_simulate_comes_from_its_seed_alone() -> None:
@@ -109,6 +143,13 @@ def test_simulate_is_plain_about_shared_parts() -> None:
         (("--hosts", 2), "--hosts is only for --fault"),
         (("--history",), "--history is only for --fault"),
         (("--fault", "gpu:5*2", "--hosts", 17), "hosts: must be 1 to 16"),
+        (("--fault", "gpu:5*2", "--path-slowdown", 3), "--path-slowdown is only for random faults"),
+        (("--model", "chemistry"), "model: must be binary or physics"),
+        (("--model", "physics", "--slowdown", 3), "give --gpu-slowdown or --path-slowdown"),
+        (("--model", "physics", "--transport", "undiluted"), "transport: must be serial or shared"),
+        (("--noise-family", "unknown"), "noise_family: the binary model has its own"),
+        (("--gpu-slowdown", 0.5), "gpu_slowdown: must be from 1"),
+        (("--strategy", "adaptive", "--k", 17), "k: must be a whole number from 2 to 16"),
     ],
 )
 def test_simulate_refuses(words: tuple[object, ...], expected: str) -> None:

@@ -82,22 +82,65 @@ def test_a_slow_path_is_diluted_as_the_design_says(r, c, s):
 
 
 @given(st.integers(1, 7), st.integers(1, 12), st.sampled_from(["serial", "shared"]))
-def test_an_added_delay_is_not_diluted_and_counts_once_per_direction(r, d, transport):
+def test_an_added_delay_is_not_diluted_and_counts_once_per_barrier(r, d, transport):
     latency, loads = model(transport=transport, path_ms=FLAT), regular(r, 3)
     healthy = work(latency, loads)
+    barriers = 2 if r == N - 1 else 1  # only then does rank 1 send to rank 0 as well
     assert work(latency, loads, f"path:0-1+{d}ms") - healthy == pytest.approx(2 * d)
-    assert work(latency, loads, f"path:0>1+{d}ms") - healthy == pytest.approx(d)
-    assert work(latency, loads, f"path:1>0+{d}ms") - healthy == pytest.approx(d)
+    assert work(latency, loads, f"path:0>1+{d}ms") - healthy == pytest.approx(barriers * d)
+    assert work(latency, loads, f"path:1>0+{d}ms") - healthy == pytest.approx(barriers * d)
 
 
 @given(st.integers(1, 7), st.integers(2, 12))
-def test_a_one_way_fault_has_half_strength_and_two_of_them_are_one_both_ways(r, s):
+def test_a_one_way_fault_where_one_end_sends_has_half_strength_and_two_of_them_are_one_both_ways(r, s):
     latency, loads = model(path_ms=FLAT), regular(r, 4)
     healthy = work(latency, loads)
     both = work(latency, loads, f"path:0-1*{s}") - healthy
     for way in (f"path:0>1*{s}", f"path:1>0*{s}"):
-        assert work(latency, loads, way) - healthy == pytest.approx(both / 2)
+        assert work(latency, loads, way) - healthy == pytest.approx(both if r == N - 1 else both / 2)
     assert work(latency, loads, f"path:0>1*{s}", f"path:1>0*{s}") - healthy == pytest.approx(both)
+
+
+@pytest.mark.parametrize("transport", ["serial", "shared"])
+@pytest.mark.parametrize("way", ["0>1", "1>0"])
+@pytest.mark.parametrize(
+    ("loads", "delayed", "slowed"),
+    [
+        # 4 tokens x 1 ms, half in each barrier. *5: 2 ms become 10 in each barrier that crosses the slow way.
+        ({0: {1: 4}, 1: {0: 4}}, 2 * 30, 2 * 8),
+        ({0: {1: 4}}, 30, 8),
+        ({1: {0: 4}}, 30, 8),
+        ({0: {1: 4}, 1: {0: 0}}, 30, 8),
+        ({0: {2: 4}, 2: {1: 4}, 1: {2: 4}}, 0, 0),
+    ],
+    ids=["pair", "0 sends", "1 sends", "an empty entry", "elsewhere"],
+)
+def test_a_one_way_fault_strikes_in_both_barriers_where_both_ends_send(loads, delayed, slowed, way, transport):
+    latency = model(path_ms=FLAT, transport=transport)
+    healthy = work(latency, loads)
+    assert work(latency, loads, f"path:{way}+30ms") - healthy == pytest.approx(delayed)
+    assert work(latency, loads, f"path:{way}*5") - healthy == pytest.approx(slowed)
+
+
+@pytest.mark.parametrize("way", ["0>1", "1>0"])
+def test_a_one_way_fault_in_a_clique_costs_as_one_both_ways(way):
+    latency = model(path_ms=FLAT)
+    clique = {u: dict.fromkeys(range(4), 2) for u in range(4)}
+    # three paths of 2 tokens, half of each in a barrier: 3 ms; the slow one *5 makes 7 of them
+    assert work(latency, clique) == pytest.approx(3.0 + 8 * 1.25 + 3 + 3)
+    for fault in (f"path:{way}*5", "path:0-1*5"):
+        assert work(latency, clique, fault) == pytest.approx(3.0 + 8 * 1.25 + 7 + 7)
+
+
+def test_each_barrier_has_its_own_slowest_gpu():
+    latency = model(path_ms=FLAT)
+    loads = {0: {1: 4}, 2: {3: 4}}
+    # dispatch crosses 0>1, combine 3>2: 30 and 20 on different GPUs, one in each barrier
+    both = work(latency, loads, "path:0>1+30ms", "path:3>2+20ms")
+    assert both - work(latency, loads) == pytest.approx(30 + 20)
+    # the same way round: both in dispatch, where the slower hides the other
+    same = work(latency, loads, "path:0>1+30ms", "path:2>3+20ms")
+    assert same - work(latency, loads) == pytest.approx(30)
 
 
 @given(st.integers(1, 7), st.integers(1, 16), st.integers(2, 9))
@@ -137,6 +180,8 @@ def test_a_collective_is_as_slow_as_its_slowest_path_whatever_the_destinations()
     assert slow == {4 * (5 * 1.0 - 1.0)}
     assert work(latency, {0: {1: 4}}, "path:0-1*2") == work(latency, {0: {1: 4}})  # 2 * 0.5 hides behind 1.0
     assert work(latency, {0: {1: 4}}, "path:6-7+30ms") - work(latency, {0: {1: 4}}) == 60
+    assert work(latency, {0: {1: 4}}, "path:6>7+30ms") - work(latency, {0: {1: 4}}) == 60, "both barriers cross it"
+    assert work(latency, {0: {1: 4}}, "path:3>6*5") - work(latency, {0: {1: 4}}) == 4 * (5 * 1.0 - 1.0)
     assert work(latency, {}) == 3.0
 
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from app.localization.components import Component, gpu, path
 from app.localization.errors import SettingsError
 from app.localization.settings import Settings
-from app.localization.simulation import draw_faults, run_binary, simulate
+from app.localization.simulation import simulate
+from app.localization.trials import draw_faults, run_binary
 
 
 def unmasked(faults: tuple[Component, ...]) -> bool:

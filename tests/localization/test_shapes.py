@@ -164,8 +164,8 @@ WRONG: dict[str, Any] = {
     ),
     "no width": ({"kind": "exchange", "ranks": [1, 2], "pairs": []}, "width must be a whole number"),
     "too narrow": (
-        {"kind": "exchange", "ranks": [1, 2, 3], "pairs": [[1, 2], [2, 3]], "width": 3},
-        "width must be a multiple of 2",
+        {"kind": "exchange", "ranks": [1, 2, 3], "pairs": [[1, 2], [2, 3]], "width": 1},
+        "width must be at least 2",
     ),
 }
 

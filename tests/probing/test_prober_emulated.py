@@ -53,15 +53,15 @@ def tbt_ms(replica, *members, faults=()):
     return median(e.data["tbt_ms"] for e in events)
 
 
-def test_faults_are_slow_in_the_probes_that_they_touch_and_one_way_is_half(replica):
+def test_faults_are_slow_in_the_probes_that_they_touch_also_where_one_way_only(replica):
     healthy = tbt_ms(replica, 0, 1)
     one_way = tbt_ms(replica, 0, 1, faults=["path:0>1+20ms"])
     both_ways = tbt_ms(replica, 0, 1, faults=["path:0-1+20ms"])
     slow_gpu = tbt_ms(replica, 0, 1, faults=["gpu:1*14"])
     beside = [tbt_ms(replica, 2, 3, faults=[fault]) for fault in ("path:0-1+20ms", "gpu:1+20ms")]
-    assert min(one_way, slow_gpu) > 20
-    assert both_ways > 40
-    assert both_ways > 1.3 * one_way
+    assert slow_gpu > 20
+    assert min(one_way, both_ways) > 40
+    assert both_ways < 1.3 * one_way  # a pair sends both ways: tokens in dispatch, results in combine
     assert max(healthy, *beside) < 0.7 * one_way
 
 

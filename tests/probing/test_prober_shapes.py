@@ -112,7 +112,8 @@ def test_a_slow_path_is_diluted_by_the_others_and_not_by_the_number_of_gpus(seri
 def test_an_added_delay_counts_once_a_message_however_much_it_carries(serial, sequences):
     shape, healthy = ring(2, sequences=sequences), T0 + sequences * (A + B)
     assert serial.takes(healthy + 30, shape, "path:1-3+15ms")  # there and back
-    assert serial.takes(healthy + 15, shape, "path:1>3+15ms")
+    assert serial.takes(healthy + 30, shape, "path:1>3+15ms")  # 3 sends to 1 too: its results come that way
+    assert serial.takes(healthy + 15, ring(1, sequences=sequences), "path:0>1+15ms")  # 1 does not send to 0
     full = ring(1, 2, 3, sequences=sequences)
     healthy = T0 + 3 * sequences * (A + B)
     assert serial.takes(healthy + 30, full, "path:1-3+15ms")

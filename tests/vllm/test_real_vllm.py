@@ -45,8 +45,10 @@ REQUEST = {
     # Tokens reach the client in bursts here; over so many of them that averages out.
     "decode_tokens": 40,
 }
+# Every rank decodes in every probe, so a reading covers all of them.
+ADAPTIVE = {"strategy": "adaptive", "prompt_tokens": 8, "decode_tokens": 40, "max_load": 4}
 Job = dict[str, Any]
-Localize = Callable[[Mapping[str, Mapping[str, float]]], Job]
+Localize = Callable[..., Job]
 
 
 @pytest.fixture(scope="module")
@@ -105,11 +107,26 @@ def document(server: VllmServer, **changes: Any) -> dict[str, Any]:
     }
 
 
-@pytest.fixture(scope="module")
-def replica(client: httpx.Client, server: VllmServer) -> dict[str, Any]:
-    registered = client.post("/replicas", json=document(server))
+def register(client: httpx.Client, server: VllmServer, **changes: Any) -> dict[str, Any]:
+    registered = client.post("/replicas", json=document(server, **changes))
     assert registered.status_code == 201, registered.text
     found: dict[str, Any] = registered.json()
+    return found
+
+
+@pytest.fixture(scope="module")
+def replica(client: httpx.Client, server: VllmServer) -> dict[str, Any]:
+    return register(client, server)
+
+
+@pytest.fixture(scope="module")
+def placed(client: httpx.Client, server: VllmServer) -> dict[str, Any]:
+    """The same server with a topology: ranks that share a core exchange more slowly, as GPUs between hosts do."""
+    found = register(client, server, name="real-vllm-placed")
+    cores = server.cores(GPUS)
+    topology = {"gpus": [{"rank": rank, "host": f"core-{core}"} for rank, core in enumerate(cores)]}
+    answered = client.put(found["links"]["topology"], json=topology)
+    assert answered.status_code in {200, 201}, answered.text
     return found
 
 
@@ -125,17 +142,23 @@ def finish(client: httpx.Client, job_url: str) -> Job:
 
 @pytest.fixture
 def localize(
-    client: httpx.Client, server: VllmServer, replica: dict[str, Any], capsys: pytest.CaptureFixture[str]
+    client: httpx.Client,
+    server: VllmServer,
+    replica: dict[str, Any],
+    placed: dict[str, Any],
+    capsys: pytest.CaptureFixture[str],
 ) -> Iterator[Localize]:
     """Inject faults, run a job over HTTP, print what it measured, lift the faults."""
 
-    def run(faults: Mapping[str, Mapping[str, float]]) -> Job:
+    def run(faults: Mapping[str, Mapping[str, float]], request: Mapping[str, object] = REQUEST) -> Job:
         server.set_faults(faults)
-        accepted = client.post(replica["links"]["localize"], json=REQUEST)
+        where = placed if request is ADAPTIVE else replica
+        accepted = client.post(where["links"]["localize"], json=request)
         assert accepted.status_code == 202, accepted.text
         job = finish(client, accepted.headers["Location"])
         with capsys.disabled():
-            print(f"\n{dict(faults) or 'healthy'}: {describe(client, job)}")  # noqa: T201
+            what = f"{request.get('strategy', 'faultsense')}, {dict(faults) or 'healthy'}"
+            print(f"\n{what}: {describe(client, job)}")  # noqa: T201
         return job
 
     yield run
@@ -143,15 +166,25 @@ def localize(
 
 
 def describe(client: httpx.Client, job: Job) -> str:
-    """The verdict and the cover probes' TBT: lowest and median repeat."""
+    """The verdict and the TBT of its probes: lowest and median reading."""
     if job["verdict"] is None:
         return f"{job['state']}: {job['error']}"
-    by_pair: dict[str, list[float]] = {}
+    readings: dict[str, list[float]] = {}
     for probe in client.get(job["links"]["probes"], params={"limit": 500}).json()["items"]:
-        if probe["phase"] == 1 and probe["tbt_ms"] is not None:
-            by_pair.setdefault("-".join(map(str, probe["members"])), []).append(probe["tbt_ms"])
-    table = ", ".join(f"{pair} {min(t):.1f}/{statistics.median(t):.1f}" for pair, t in sorted(by_pair.items()))
-    return f"{job['verdict']['summary']}\n  TBT ms, lowest/median of {REQUEST['repeats']}: {table}"
+        if probe["tbt_ms"] is not None:
+            readings.setdefault(what_is_sent(probe), []).append(probe["tbt_ms"])
+    table = ", ".join(f"{sent} {min(t):.1f}/{statistics.median(t):.1f}" for sent, t in sorted(readings.items()))
+    cost = job["verdict"]["cost"]
+    measurements = f"{cost['measurements']} measurements, {cost['path_units']} path-units"
+    return f"{job['verdict']['summary']}; {measurements}\n  TBT ms, lowest/median: {table}"
+
+
+def what_is_sent(probe: dict[str, Any]) -> str:
+    members = "-".join(map(str, probe["members"]))
+    if probe["shape"] is None:
+        return f"{members}"
+    pairs = "+".join("-".join(map(str, pair)) for pair in probe["shape"].get("pairs", []))
+    return f"{members}({pairs or probe['shape'].get('shifts') or 'self'})"
 
 
 def names(job: Job) -> list[str]:
@@ -159,9 +192,24 @@ def names(job: Job) -> list[str]:
     return [f"{s['kind']}:{'-'.join(map(str, s['members']))}" for s in job["verdict"]["suspects"]]
 
 
-def test_healthy_is_healthy(localize: Localize) -> None:
-    job = localize({})
+@pytest.mark.parametrize("request_", [REQUEST, ADAPTIVE], ids=["faultsense", "adaptive"])
+def test_healthy_is_healthy(localize: Localize, request_: dict[str, object]) -> None:
+    job = localize({}, request_)
     assert job["verdict"]["outcome"] == "healthy", job["verdict"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "name"),
+    [
+        ({"path:1-3": {"ms": 30}}, "path:1-3"),
+        ({"path:1>3": {"ms": 30}}, "path:1-3"),
+        # Only work beyond the dummy token that an idle, parked rank repeats on its own GPU.
+        ({"gpu:2": {"ms": 200, "above_rows": TOP_K}}, "gpu:2"),
+    ],
+    ids=["path", "one way", "gpu"],
+)
+def test_adaptive_finds_it(localize: Localize, fault: dict[str, dict[str, float]], name: str) -> None:
+    assert names(localize(fault, ADAPTIVE)) == [name]
 
 
 @pytest.mark.parametrize("path", ["path:1-3"])

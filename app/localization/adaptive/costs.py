@@ -62,9 +62,14 @@ class Costs:
         excess = (slowdown - 1) / r if transport == "serial" else max(0.0, slowdown - r) / r
         return math.log1p(excess * tokens * self.path_ms / self.healthy_ms(tokens, over_paths=True))
 
-    def gpu_effect(self, slowdown: float, tokens: float) -> float:
-        """Rise of log T by one slow GPU in a probe of self-loops with ``tokens`` each."""
-        return math.log1p((slowdown - 1) * tokens * self.compute_ms / self.healthy_ms(tokens, over_paths=False))
+    def gpu_effect(
+        self, slowdown: float, tokens: float, transport: Transport = "serial", *, over_paths: bool = False
+    ) -> float:
+        """Rise of log T by one slow GPU in a probe of self-loops with ``tokens`` each, or of sends over paths."""
+        if transport == "undiluted":
+            return math.log(slowdown)
+        whole = self.healthy_ms(tokens, over_paths=over_paths)
+        return math.log1p((slowdown - 1) * tokens * self.compute_ms / whole)
 
     def delay_effect(self, delay_ms: float, tokens: float) -> float:
         """Rise of log T by a delay added to the messages of one path."""
@@ -80,12 +85,16 @@ class Costs:
         excess = math.expm1(effect) * self.healthy_ms(tokens, over_paths=True) / whole
         return 1 + r * excess if transport == "serial" else r + r * excess
 
-    def smallest_gpu(self, effect: float, tokens: float) -> float:
+    def smallest_gpu(
+        self, effect: float, tokens: float, transport: Transport = "serial", *, over_paths: bool = False
+    ) -> float:
         """The GPU slowdown whose `gpu_effect` is ``effect``; infinite where computing costs nothing."""
+        if transport == "undiluted":
+            return math.exp(effect)
         whole = tokens * self.compute_ms
-        return (
-            math.inf if whole == 0 else 1 + math.expm1(effect) * self.healthy_ms(tokens, over_paths=False) / whole
-        )
+        if whole == 0:
+            return math.inf
+        return 1 + math.expm1(effect) * self.healthy_ms(tokens, over_paths=over_paths) / whole
 
     def smallest_delay_ms(self, effect: float, tokens: float) -> float:
         """The added delay whose `delay_effect` is ``effect``."""

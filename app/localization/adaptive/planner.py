@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,8 @@ from app.localization.cover import check_gpus
 from app.localization.errors import SettingsError
 
 MAX_REPEATS = 15
+# Where no number of repeats reaches the target: more of them would still see little, and take long.
+REPEATS_OUT_OF_REACH = 3
 # Disjoint random parts of the GPUs, compared with each other: more of them than faults, as a rule.
 PARTS = 6
 
@@ -57,8 +60,8 @@ class LocalizePlan:
         Tokens that every rank sends a step, a multiple of ``r``.
     loop_tokens : int
         Tokens of a self-loop.
-    repeats : int
-        Readings that decide about one probe.
+    repeats, loop_repeats : int
+        Readings that decide about one probe of the sweep over the paths, and of the self-loops.
     probes_healthy : int
         Distinct probes on a healthy replica.
     path_units : int
@@ -75,6 +78,7 @@ class LocalizePlan:
     tokens: int
     loop_tokens: int
     repeats: int
+    loop_repeats: int
     probes_healthy: int
     path_units: int
     seconds_healthy: float
@@ -89,6 +93,7 @@ class LocalizePlan:
             "tokens": self.tokens,
             "loop_tokens": self.loop_tokens,
             "repeats": self.repeats,
+            "loop_repeats": self.loop_repeats,
             "probes_healthy": self.probes_healthy,
             "path_units": self.path_units,
             "seconds_healthy": round(self.seconds_healthy, 3),
@@ -149,16 +154,15 @@ def plan_localize(
     if max_tokens is not None and max_tokens < 1:
         raise SettingsError("max_tokens", f"must be at least 1, got {max_tokens}")
     most = 10**9 if max_tokens is None else max_tokens
-    transports: tuple[Transport, ...] = ("serial", "shared") if transport is None else (transport,)
+    transports = possible(transport)
     sweep = _sweep(costs, targets, transports, ring=(gpus, hosts), max_tokens=most)
     loop_tokens = max(1, min(most, round(costs.fixed_ms / costs.compute_ms) if costs.compute_ms else 1))
-    loop_repeats = _repeats(costs.gpu_effect(targets.gpu, loop_tokens), costs.sigma) or MAX_REPEATS
-    effect, loop_effect = (certified_effect(costs.sigma, n) for n in (sweep.repeats, loop_repeats))
-    detectable = {
-        "path": max(costs.smallest_path(effect, sweep.tokens, sweep.r, t) for t in transports),
-        "gpu": costs.smallest_gpu(loop_effect, loop_tokens),
-        "delay_ms": costs.smallest_delay_ms(effect, sweep.tokens),
-    }
+    loop_repeats = (
+        _repeats(costs.gpu_effect(targets.gpu, loop_tokens, transports[0]), costs.sigma) or REPEATS_OUT_OF_REACH
+    )
+    detectable = smallest_faults(
+        costs, transports, load=(sweep.tokens, loop_tokens), r=sweep.r, repeats=(sweep.repeats, loop_repeats)
+    )
     over_paths = costs.healthy_ms(sweep.tokens, over_paths=True)
     loops = costs.healthy_ms(loop_tokens, over_paths=False)
     return LocalizePlan(
@@ -166,12 +170,43 @@ def plan_localize(
         tokens=sweep.tokens,
         loop_tokens=loop_tokens,
         repeats=sweep.repeats,
+        loop_repeats=loop_repeats,
         probes_healthy=sweep.groups + PARTS,
         path_units=sweep.measurements() * gpus * sweep.tokens,
         seconds_healthy=(sweep.measurements() * over_paths + PARTS * loop_repeats * loops) / 1000,
         detectable=detectable,
         reachable=_reached(detectable, targets),
     )
+
+
+def possible(transport: Transport | None) -> tuple[Transport, ...]:
+    """The transports that may hold: what is certified must hold for each."""
+    return ("serial", "shared") if transport is None else (transport,)
+
+
+def smallest_faults(
+    costs: Costs,
+    transports: Sequence[Transport],
+    *,
+    load: tuple[int, int],
+    r: int,
+    repeats: tuple[int, int],
+) -> dict[str, float]:
+    """Smallest ``path`` and ``gpu`` slowdown and ``delay_ms`` that are told from noise, by the worst transport.
+
+    Parameters
+    ----------
+    load, repeats : tuple of (int, int)
+        Of the sweep over the paths, and of the self-loops.
+    r : int
+        Receivers of every rank in the sweep.
+    """
+    effect, loop_effect = (certified_effect(costs.sigma, count) for count in repeats)
+    return {
+        "path": max(costs.smallest_path(effect, load[0], r, transport) for transport in transports),
+        "gpu": costs.smallest_gpu(loop_effect, load[1], transports[0]),
+        "delay_ms": costs.smallest_delay_ms(effect, load[0]),
+    }
 
 
 def _sweep(
@@ -190,7 +225,7 @@ def _sweep(
         repeats = _repeats(min(effects), costs.sigma)
         if repeats is not None:
             choices.append(_Choice(r, tokens, repeats, len(shift_groups(gpus, r, hosts))))
-    most_sensitive = _Choice(1, most, MAX_REPEATS, len(shift_groups(gpus, 1, hosts)))
+    most_sensitive = _Choice(1, most, REPEATS_OUT_OF_REACH, len(shift_groups(gpus, 1, hosts)))
     return min(choices, key=_Choice.measurements, default=most_sensitive)
 
 

@@ -14,6 +14,7 @@ from app.localization.record import Steps
 from app.localization.settings import Settings
 from app.localization.strategies.base import Note, Report, Strategy, SweepPlan
 from app.localization.strategies.drilldown import Drilldown
+from app.localization.strategies.probe_size_notes import SMALL_HOP_CLASS, nothing_to_compare, two_could_hide
 from app.localization.strategies.threshold_report import detectable, threshold_report
 
 PATHS_NOT_SELECTABLE = Note(
@@ -22,12 +23,6 @@ PATHS_NOT_SELECTABLE = Note(
     " found; only GPUs were tested",
 )
 EVERY_PROBE_SLOW = Note("every_probe_slow", "every probe was slow or cut off, so none can serve as a reference")
-SMALL_HOP_CLASS = Note(
-    "small_hop_class",
-    "too few probes stayed inside one host to have a baseline of their own; they were judged by the slower kind,"
-    " which is less sensitive",
-    open=False,
-)
 # A replica of so few GPUs sits in one host, as a rule.
 ONE_HOST = 8
 # So many slow GPUs may be behind a sweep in which most probes are slow.
@@ -90,7 +85,7 @@ class FaultSense(Strategy):
             self.ledger.use_medians(probes)
         self._note_limits()
         if len(probes) == 1:
-            self.notes.append(_nothing_to_compare(self.settings))
+            self.notes.append(nothing_to_compare(self.settings))
             return
         yield from self._drill(probes)
         if self._accused_like_the_rest(probes):
@@ -156,7 +151,7 @@ class FaultSense(Strategy):
         if self.ledger.small_classes:
             self.notes.append(SMALL_HOP_CLASS)
         if self._faults_to_survive == 1:
-            self.notes.append(_two_could_hide(self.settings))
+            self.notes.append(two_could_hide(self.settings))
         self._limits = tuple(self.notes)
 
     def planned(self) -> int:
@@ -181,20 +176,3 @@ class Pairwise(FaultSense):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(replace(settings, k=2))
-
-
-def _nothing_to_compare(settings: Settings) -> Note:
-    advice = f"choose k of at most {settings.gpus // 2}" if settings.gpus > 3 else "too few GPUs"
-    return Note(
-        "nothing_to_compare",
-        f"one probe of {settings.k} GPUs holds all of them and has no other to be compared with: {advice}",
-    )
-
-
-def _two_could_hide(settings: Settings) -> Note:
-    return Note(
-        "two_faults_could_hide",
-        f"with probes of {settings.k} among {settings.gpus} GPUs, two slow GPUs together would slow every probe"
-        " and look like a healthy replica",
-        open=False,
-    )

@@ -24,7 +24,7 @@ def threshold_report(ledger: Ledger, evidence: Evidence, notes: list[Note], *, c
         notes.append(_needs_topology(suspects))
         suspects = [s for s in suspects if s.kind == "gpu"]
     baseline = _main_baseline(ledger)
-    uniform = None if suspects or not complete else _uniform(settings, baseline)
+    uniform = None if suspects or not complete else slower_than_history(settings, baseline)
     return Report(
         suspects=suspects,
         masked=_masked(evidence),
@@ -52,7 +52,7 @@ def detectable(settings: Settings, baseline: float | None) -> dict[str, float | 
     }
 
 
-def _uniform(settings: Settings, baseline: float | None) -> Note | None:
+def slower_than_history(settings: Settings, baseline: float | None) -> Note | None:
     """History decides only this: everything is slower than an earlier healthy job (DESIGN section 5)."""
     history = settings.history_ms
     if history is None or baseline is None or baseline <= settings.alpha * history:

@@ -1,0 +1,340 @@
+"""Finds the slow items of groups: sweep, noisy binary search, confirmation, and a second look at the rest.
+
+DESIGN section 5, strategy adaptive, steps 3 to 5. Evidence stays soft: a reading moves beliefs, it never clears or
+accuses alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from app.localization.adaptive.calibration import ROUNDS
+from app.localization.adaptive.groups import Group, LoopGroup, Test, TestResult
+from app.localization.adaptive.judge import Judge
+from app.localization.adaptive.levels import LevelClass, LogReading
+from app.localization.adaptive.noise import Floats, log_mean
+from app.localization.adaptive.rank_test import probability_by_chance
+from app.localization.components import Component
+from app.localization.probes import Phase, Probe
+from app.localization.record import Record, Steps
+from app.localization.shapes import Shape
+
+# A group is cleared at 100:1 against anything in it, an item accused at 500:1 against clean references.
+CLEARED = math.log(0.01)
+ACCEPTED, REJECTED = math.log(500), -4.0
+# Share of the suspicion that an item must hold before it is confirmed.
+SURE = 0.995
+SEARCH_STEPS = 60
+SWEEP_ROUNDS = 4
+CONFIRM_TURNS = 12
+REJECTIONS = 3
+MAX_FOUND = 8
+FEW_GROUPS = 8
+# An accusation by chance, were the noise of any kind: with 6 pairs, all readings of the suspect must be higher.
+BY_CHANCE = 1 / 500
+
+
+class OutOfMeasurements(Exception):
+    """The bound on measurements is reached."""
+
+
+class TooManyFaults(Exception):
+    """More components are slow than faults explain."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A confirmed component.
+
+    Parameters
+    ----------
+    component : Component
+        What is slow.
+    log_odds : float
+        Evidence of the confirmation against "it is as fast as the references".
+    slowdown : float
+        Its isolating probe over the references: what is seen, not what the path alone takes.
+    censored : bool
+        That probe was cut off at its deadline: it is at least so slow.
+    accusing, acquitting : tuple of int
+        Numbers of the probes that contain it and were slow, and of those that were not.
+    """
+
+    component: Component
+    log_odds: float
+    slowdown: float
+    censored: bool
+    accusing: tuple[int, ...]
+    acquitting: tuple[int, ...]
+
+
+class Examiner:
+    """Measures groups until every item is cleared or accused.
+
+    Parameters
+    ----------
+    record : Record
+        Takes probes and readings.
+    judge : Judge
+        Holds readings against levels.
+    rng : numpy.random.Generator
+        For orders and references.
+    limit : int
+        The most measurements.
+    """
+
+    def __init__(self, record: Record, judge: Judge, *, rng: np.random.Generator, limit: int) -> None:
+        self.found: list[Found] = []
+        self.unstable: list[Component] = []
+        self._record, self._judge = record, judge
+        self._rng = rng
+        self._limit = limit
+        self._beside: Sequence[Group] = ()
+        self._probes: dict[Shape, Probe] = {}
+        self._taken = 0
+
+    @property
+    def slow(self) -> frozenset[Component]:
+        """What is accused."""
+        return frozenset(found.component for found in self.found)
+
+    def examine(self, groups: Sequence[Group]) -> Steps[None]:
+        """Clear or accuse every item of some groups.
+
+        Raises
+        ------
+        OutOfMeasurements, TooManyFaults
+            Before everything is decided.
+        """
+        self._beside = groups
+        yield from self._sweep(groups)
+        self._pad(groups)
+        for group in groups:
+            yield from self.resolve(group)
+
+    def read(self, groups: Sequence[Group]) -> Steps[None]:
+        """One reading of every group, in random order, which a sweep then begins with."""
+        for place in self._rng.permutation(len(groups)):
+            yield from self._take(groups[place], groups[place].whole(), "calibrate", 1)
+
+    def read_shape(self, shape: Shape, of: LevelClass) -> Steps[float]:
+        """One reading that tests nothing, log ms."""
+        _, reading = yield from self._measure(shape, of, "calibrate", 1)
+        return reading.value
+
+    def suspicious(self, group: Group) -> Steps[bool]:
+        """Measure a group that is held against a known level until it is cleared, or looks slow."""
+        yield from self._sweep([group])
+        return group.beliefs.evidence() > CLEARED
+
+    def still_open(self, group: Group) -> list[Component]:
+        """Items of a group that are neither cleared nor accused."""
+        if group.beliefs.evidence() < CLEARED:
+            return []
+        unclear = group.beliefs.ratios() > CLEARED
+        return [group.component(int(item)) for item in np.flatnonzero(unclear)]
+
+    def _measure(self, shape: Shape, of: LevelClass, purpose: str, phase: Phase) -> Steps[tuple[int, LogReading]]:
+        if self._taken >= self._limit:
+            raise OutOfMeasurements
+        probe = self._probes.get(shape)
+        if probe is None:
+            probe = self._probes[shape] = self._record.add(shape, phase, purpose)
+        answer = yield probe.again(len(self._record.readings[probe.number]))
+        self._record.readings[probe.number].append(answer)
+        self._taken += 1
+        value = math.log(answer.value_ms)
+        return probe.number, self._judge.levels.add(of, probe.number, value, censored=answer.censored)
+
+    def _take(self, group: Group, test: Test, purpose: str, phase: Phase) -> Steps[TestResult]:
+        number, reading = yield from self._measure(test.shape, test.of, purpose, phase)
+        group.results.append(TestResult(test, number, reading))
+        return group.results[-1]
+
+    # --- the sweep
+
+    def _sweep(self, groups: Sequence[Group]) -> Steps[None]:
+        """Measure groups until each is cleared or clearly suspicious."""
+        order = [groups[i] for i in self._rng.permutation(len(groups))]
+        # Few groups tell little of each other: where the noise has to be learnt, each is read more than once.
+        rounds = ROUNDS if self._judge.learns and len(groups) <= FEW_GROUPS else 1
+        for reading in range(rounds):
+            for group in order:
+                if len(group.results) <= reading:
+                    yield from self._take(group, group.whole(), "cover", 1)
+        self._judge.judge_again(groups)
+        for _ in range(SWEEP_ROUNDS):
+            suspicious = [g for g in order if g.beliefs.evidence() > CLEARED]
+            undecided = [g for g in suspicious if g.beliefs.weights()[1] > 0.05]
+            if not undecided:
+                return
+            for group in [*self._references(order, suspicious, 2 - len(undecided)), *undecided]:
+                yield from self._take(group, group.whole(), "recheck", 1)
+            self._judge.judge_again(groups)
+
+    def _references(self, order: Sequence[Group], suspicious: Sequence[Group], count: int) -> list[Group]:
+        """Cleared groups to measure beside a lone undecided one, at the same time."""
+        cleared = [g for g in order if all(g is not other for other in suspicious)]
+        if self._judge.levels.known:
+            return []
+        return [cleared[i] for i in self._rng.permutation(len(cleared))[: max(0, count)]]
+
+    def _pad(self, groups: Sequence[Group]) -> None:
+        loops = [group for group in groups if isinstance(group, LoopGroup)]
+        clear = [rank for g in loops if g.beliefs.evidence() < CLEARED for rank in g.ranks]
+        for group in loops:
+            group.padding = [rank for rank in clear if rank not in group.ranks]
+
+    # --- one group
+
+    def resolve(self, group: Group) -> Steps[None]:
+        """Clear or accuse every item of a group that looks slow.
+
+        Raises
+        ------
+        OutOfMeasurements, TooManyFaults
+            Before everything is decided.
+        """
+        while (item := (yield from self.find(group))) is not None:
+            yield from self._look_again(group, item)
+
+    def find(self, group: Group) -> Steps[int | None]:
+        """Accuse one item of a group; None when there is none to accuse, or none that can be confirmed."""
+        item: int | None = None
+        for _ in range(REJECTIONS + 1):
+            item = yield from self._search(group)
+            if item is None:
+                return None
+            confirmed, odds = yield from self._confirm(group, item)
+            if confirmed is not None:
+                self.found.append(confirmed)
+                if len(self.found) > MAX_FOUND:
+                    raise TooManyFaults
+                return item
+            group.acquittals.append((item, odds))
+            self._judge.believe_again(group)
+        self.unstable += [] if item is None else [group.component(item)]
+        return None
+
+    def _search(self, group: Group) -> Steps[int | None]:
+        """Noisy binary search for one item; None when the suspicion dissolves."""
+        for _ in range(SEARCH_STEPS):
+            if group.beliefs.evidence() < CLEARED:
+                return None
+            weights, nothing = group.beliefs.weights()
+            best = int(weights.argmax())
+            if weights[best] > SURE * (1 - nothing) and nothing < 0.05:
+                return best
+            test = group.cut(*_interval(weights, nothing))
+            result = yield from self._take(group, test, f"search {group.component(best)}", 2)
+            self._judge.believe(group, result)
+            self._judge.mark(group, result)
+        self.unstable.append(group.component(int(group.beliefs.weights()[0].argmax())))
+        return None
+
+    def _confirm(self, group: Group, item: int) -> Steps[tuple[Found | None, float]]:
+        """Interleaved pairs of the suspect alone and of clean references (DESIGN section 5, step 5).
+
+        Gives what is confirmed, if it is, and the log odds of that.
+        """
+        test = group.cut(item, item + 1)
+        effects = self._judge.effects(group, test)
+        purpose = str(group.component(item))
+        ratios, odds, number = np.zeros(len(effects)), 0.0, 0
+        differences: list[float] = []
+        pairs: list[tuple[float, float]] = []
+        for turn in range(CONFIRM_TURNS):
+            reference = self._reference(group, item)
+            if reference is None and not self._judge.levels.known:
+                break  # nothing to compare it with: then nothing is accused
+            shapes = [test.shape] if reference is None else [test.shape, reference]
+            seen = {}
+            for shape in shapes if turn % 2 == 0 else reversed(shapes):
+                taken, reading = yield from self._measure(shape, test.of, purpose, 2)
+                reading.clean = 0.5 if shape is reference else 1e-3
+                seen[shape is reference] = reading
+                number = number if shape is reference else taken
+            more, difference = self._compare(effects, seen[False], seen.get(True))
+            ratios += more
+            odds = log_mean(ratios)
+            differences.append(difference)
+            if reference is not None:
+                pairs.append((seen[False].value, seen[True].value))
+            slowdown = math.exp(float(np.median(differences)))
+            if odds > ACCEPTED and turn >= 1 and slowdown > 1 and self._surely_slower(pairs):
+                slow, fast = self._evidence(group, item)
+                numbers = tuple(sorted({*slow, number})), tuple(fast)
+                return Found(group.component(item), odds, slowdown, seen[False].censored, *numbers), odds
+            if odds < REJECTED:
+                break
+        return None, odds
+
+    def _reference(self, group: Group, item: int) -> Shape | None:
+        """A clean probe to hold an item against, or None: without one, or with known levels.
+
+        What else is suspicious may be slow as well, and is left out of it while anything else is there.
+        """
+        if self._judge.levels.known:
+            return None
+        suspected = frozenset(component for other in self._beside for component in self.still_open(other))
+        clean = group.reference(item, self._rng, self.slow | suspected)
+        return clean if clean is not None else group.reference(item, self._rng, self.slow)
+
+    def _surely_slower(self, pairs: Sequence[tuple[float, float]]) -> bool:
+        """Where the noise is only learnt, its likelihood alone accuses nobody."""
+        if not (self._judge.learns and pairs):
+            return True
+        return probability_by_chance([s for s, _ in pairs], [r for _, r in pairs]) < BY_CHANCE
+
+    def _evidence(self, group: Group, item: int) -> tuple[set[int], list[int]]:
+        """Probes of the sweep and the search that contain an item: the slow ones, and the others."""
+        touching = [r for r in group.results if r.test.low <= item < r.test.high]
+        slow = {result.number for result in touching if self._judge.is_slow(group, result)}
+        return slow, sorted({result.number for result in touching} - slow)
+
+    def _compare(self, effects: Floats, suspect: LogReading, reference: LogReading | None) -> tuple[Floats, float]:
+        """Log-likelihood ratios by severity, and by how much the suspect was slower, log."""
+        if reference is not None:
+            difference = suspect.value - reference.value
+            return self._judge.noise.pair_ratios(
+                difference, effects, self._judge.noise.sigma * math.sqrt(2)
+            ), difference
+        residual = self._judge.residual(suspect)
+        if residual is None:
+            return np.zeros(len(effects)), 0.0
+        return self._judge.noise.ratios(residual[0], effects, residual[1], censored=suspect.censored), residual[0]
+
+    def _look_again(self, group: Group, item: int) -> Steps[None]:
+        """What a fault masked: believe only what was read without it, and measure what is left without it."""
+        group.beliefs.excluded[item] = True
+        group.results = [r for r in group.results if not r.test.low <= item < r.test.high]
+        self._judge.believe_again(group)
+        low = 0
+        while low < group.beliefs.items:
+            test = group.cut(low, group.beliefs.items)
+            if group.items_of(test) and not np.all(group.beliefs.ratios()[test.low : test.high] < CLEARED):
+                result = yield from self._take(group, test, "verify", 2)
+                self._judge.believe(group, result)
+                self._judge.mark(group, result)
+            low = test.high
+
+
+def _interval(weights: Floats, nothing: float) -> tuple[int, int]:
+    """Which items to test next: about half of the suspicion, or all of it while "nothing" is likelier."""
+    total = float(weights.sum())
+    share = np.cumsum(weights) / max(1e-12, total)
+    low = int(np.searchsorted(share, 0.003))
+    if nothing > 0.5:
+        return low, min(len(weights), int(np.searchsorted(share, 0.997)) + 1)
+    best = int(weights.argmax())
+    if weights[best] > 0.9 * total:
+        return best, best + 1
+    target = min(1.0, 0.5 / (1 - nothing))
+    high = int(np.searchsorted(share, target)) + 1
+    if high - low > 1 and abs(share[high - 2] - target) < abs(share[min(high, len(share)) - 1] - target):
+        high -= 1
+    return low, min(len(weights), max(high, low + 1))

@@ -1,0 +1,143 @@
+"""From readings to beliefs: levels, what is clean, and the noise itself, each in the light of the others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from app.localization.adaptive.calibration import LEAST_SIGMA
+from app.localization.adaptive.groups import Group, Test, TestResult
+from app.localization.adaptive.levels import Levels, LogReading, lowest_cluster
+from app.localization.adaptive.noise import LEARNT_BURST_RATE, Floats, Noise
+
+ROUNDS = 4
+# Readings that the first guess of the noise counts for, where it is learnt.
+GUESS_WEIGHT = 5
+# Readings this many sigmas off the level are no part of it.
+FAR = 3.5
+DISTURBED = 0.02
+LEAST_CLEAN = 1e-3
+
+Effects = Callable[[Group, Test], Floats]
+
+
+class Judge:
+    """Holds readings against levels.
+
+    Parameters
+    ----------
+    levels : Levels
+        The healthy levels.
+    noise : Noise
+        Of one reading.
+    effects : callable
+        Effects of every severity for a test of a group.
+    """
+
+    def __init__(self, levels: Levels, noise: Noise, effects: Effects) -> None:
+        self.levels = levels
+        self.noise = noise
+        self.effects = effects
+        self._guess: float | None = None
+
+    @property
+    def learns(self) -> bool:
+        """Whether the noise is taken from the readings."""
+        return self._guess is not None
+
+    def learn(self, sigma: float) -> None:
+        """Take the noise from the readings from now on; ``sigma`` is the first guess."""
+        self._guess = sigma
+        self._set_noise(sigma)
+
+    def residual(self, reading: LogReading) -> tuple[float, float] | None:
+        """Distance from the level, and the sigma of it; None where no level is known yet."""
+        level = self.levels.around(reading)
+        if level is None:
+            return None
+        return reading.value - level[0], math.sqrt(self.noise.sigma**2 + level[1])
+
+    def ratios(self, group: Group, result: TestResult) -> Floats | None:
+        """Log-likelihood ratios by severity of a test's reading."""
+        residual = self.residual(result.reading)
+        if residual is None:
+            return None
+        effects, censored = self.effects(group, result.test), result.reading.censored
+        return self.noise.ratios(residual[0], effects, residual[1], censored=censored)
+
+    def believe(self, group: Group, result: TestResult) -> None:
+        """Take one more reading into a group's beliefs."""
+        ratios = self.ratios(group, result)
+        if ratios is not None:
+            group.beliefs.update(result.test.low, result.test.high, ratios)
+
+    def believe_again(self, group: Group) -> None:
+        """Everything about a group anew: what is excluded, or the level, has changed."""
+        group.beliefs.forget()
+        for result in group.results:
+            self.believe(group, result)
+        for item, odds in group.acquittals:
+            group.beliefs.update(item, item + 1, np.full(group.beliefs.severities, odds))
+
+    def judge_again(self, groups: Sequence[Group]) -> None:
+        """Believe the readings of a sweep anew, and weigh what is clean and what the level is, in turns.
+
+        It starts from the lowest cluster: where most groups are slow they would otherwise agree on a level.
+        """
+        if len(groups) > 1:
+            self._start_low(groups)
+        for _ in range(ROUNDS):
+            for group in groups:
+                self.believe_again(group)
+            for group in groups:
+                suspicion = 0.5 / max(2, len(groups)) * math.exp(min(50.0, group.beliefs.evidence()))
+                for result in group.results:
+                    clean = self._undisturbed(result.reading) / (1 + suspicion)
+                    result.reading.clean = max(LEAST_CLEAN, clean)
+            self._learn_from(groups)
+
+    def mark(self, group: Group, result: TestResult) -> None:
+        """Say how clean a reading of a search is: only such move the level."""
+        weights, _ = group.beliefs.weights()
+        hit = float(weights[result.test.low : result.test.high].sum())
+        residual = self.residual(result.reading)
+        near = residual is None or abs(residual[0]) < FAR * self.noise.sigma
+        result.reading.clean = max(LEAST_CLEAN, (1 - hit) * (1.0 if near else DISTURBED))
+
+    def is_slow(self, group: Group, result: TestResult) -> bool:
+        """Whether a reading is nearer to the smallest fault than to the level."""
+        residual = self.residual(result.reading)
+        return residual is not None and residual[0] > self.effects(group, result.test).min() / 2
+
+    def _start_low(self, groups: Sequence[Group]) -> None:
+        for kind in dict.fromkeys(group.results[-1].test.of for group in groups):
+            same = [group for group in groups if group.results[-1].test.of == kind]
+            values = np.array([np.median([r.reading.value for r in group.results]) for group in same])
+            for group, near in zip(same, lowest_cluster(values, self.noise.sigma), strict=True):
+                for result in group.results:
+                    result.reading.clean = 1.0 if near else DISTURBED
+
+    def _undisturbed(self, reading: LogReading) -> float:
+        """Probability that no burst raised a reading of a healthy probe."""
+        residual = self.residual(reading)
+        if residual is None:
+            return 1.0
+        return float(self.noise.undisturbed(*residual))
+
+    def _set_noise(self, sigma: float) -> None:
+        self.noise = Noise(max(sigma, LEAST_SIGMA), LEARNT_BURST_RATE)
+        self.levels.sigma = self.noise.sigma
+
+    def _learn_from(self, groups: Sequence[Group]) -> None:
+        """Noise from how far clean readings are off their level; the first guess counts as a few of them."""
+        if self._guess is None:
+            return
+        weights, squares = float(GUESS_WEIGHT), GUESS_WEIGHT * self._guess**2
+        for result in (result for group in groups for result in group.results):
+            residual = self.residual(result.reading)
+            if residual is not None and result.reading.clean > 0.5:
+                weights += result.reading.clean
+                squares += result.reading.clean * (residual[0] * self.noise.sigma / residual[1]) ** 2
+        self._set_noise(math.sqrt(squares / weights))

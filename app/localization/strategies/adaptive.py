@@ -1,0 +1,326 @@
+"""Strategy ``adaptive``: r-regular probes, soft evidence, confirmation before any accusation (DESIGN, 5)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from statistics import median
+
+import numpy as np
+
+from app.localization.adaptive.assumptions import Assumptions
+from app.localization.adaptive.beliefs import Beliefs
+from app.localization.adaptive.calibration import LIGHT_SETS, ROUNDS, SHIFTS, loop_costs, scatter, with_paths
+from app.localization.adaptive.designs import matchings, mixed_ring, parts, shift_groups
+from app.localization.adaptive.examiner import Examiner, OutOfMeasurements, TooManyFaults
+from app.localization.adaptive.groups import Group, LoopGroup, PathGroup, PathSweep, Test
+from app.localization.adaptive.judge import Judge
+from app.localization.adaptive.levels import LevelClass, Levels
+from app.localization.adaptive.model import CostModel
+from app.localization.adaptive.noise import Floats, Noise
+from app.localization.adaptive.planner import PARTS
+from app.localization.components import Component
+from app.localization.record import Record, Steps
+from app.localization.settings import Settings
+from app.localization.shapes import Exchange, Ranks, Shift
+from app.localization.strategies.base import Note, Report, Strategy, SweepPlan
+from app.localization.strategies.soft_report import (
+    OUT_OF_MEASUREMENTS,
+    PATHS_NOT_SELECTABLE,
+    names_of,
+    refusing,
+    suspect_of,
+    too_many,
+    unstable,
+)
+from app.localization.strategies.threshold_report import slower_than_history
+
+# With fewer groups in a sweep, a fault or two could sit in all of them: then they are made smaller.
+FEWEST_GROUPS = 4
+# Sets of GPUs so small that one of them is likely healthy even where half of all are slow.
+SMALL_SETS = (1, 1, 2)
+MANY = 16
+# So few GPUs are cut in three: with two slow ones, one set is healthy.
+FEW, THREE = 5, 3
+# Bound on measurements, in healthy sweeps.
+LIMIT_SWEEPS, LIMIT_MORE = 2, 200
+HOPS = ("any", "same_host", "cross_host")
+
+
+class Adaptive(Strategy):
+    """See the module."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self.record = Record(settings)
+        self._told = settings.adaptive or Assumptions()
+        self._rng = np.random.default_rng(settings.seed)
+        self._groups: list[Group] = []
+        self._loops_done = self._paths_done = False
+        self._incomparable: list[Component] = []
+        self._refused: int | None = None
+        self._model = CostModel(settings.gpus, len(set(settings.hosts or (0,))), self._told)
+        noise = Noise.of(self._model.costs.sigma)
+        self._levels = Levels(noise.sigma, self._known_levels())
+        plan = self._model.plan
+        limit = LIMIT_SWEEPS * plan.probes_healthy * plan.repeats + LIMIT_MORE
+        self._judge = Judge(self._levels, noise, self._effects)
+        self._examiner = Examiner(self.record, self._judge, rng=self._rng, limit=limit)
+
+    # --- what is planned
+
+    @property
+    def _in_one(self) -> bool:
+        """Whether one probe can test everything: nothing is diluted, and what it should take is known."""
+        return self._told.transport == "undiluted" and self._told.trusted
+
+    def _known_levels(self) -> dict[LevelClass, float]:
+        if not self._told.trusted:
+            return {}
+        over_paths = self._model.log_ms(over_paths=True)
+        known = {LevelClass(form, hops): over_paths for form in ("shift", "exchange") for hops in HOPS}
+        return known | {LevelClass("loops"): self._model.log_ms(over_paths=False)}
+
+    def plan(self) -> SweepPlan:
+        gpus, plan = self.settings.gpus, self._model.plan
+        if self._in_one:
+            return SweepPlan(1, 1, gpus * (gpus - 1), 1, self._detectable())
+        measurements = plan.probes_healthy * plan.repeats
+        sequences = measurements * gpus * plan.tokens
+        return SweepPlan(plan.probes_healthy, measurements, sequences, 1, self._detectable())
+
+    def planned(self) -> int:
+        return max(self.plan().measurements, sum(map(len, self.record.readings.values())))
+
+    def refused(self, rank: int) -> None:
+        self._refused = rank
+
+    # --- what is measured
+
+    def run(self) -> Steps[None]:
+        try:
+            yield from self._stages()
+        except OutOfMeasurements:
+            self.notes.append(OUT_OF_MEASUREMENTS)
+            return
+        except TooManyFaults:
+            self.notes.append(too_many(self._examiner.found))
+            return
+        self._loops_done = self._paths_done = True
+        if self._examiner.unstable:
+            self.notes.append(unstable(self._examiner.unstable))
+        if self._incomparable:
+            self.notes.append(_nothing_to_compare(self._incomparable))
+
+    def _stages(self) -> Steps[None]:
+        if not self.settings.paths_selectable:
+            self.notes.append(PATHS_NOT_SELECTABLE)
+            yield from self._loops()
+        elif self._in_one:
+            yield from self._halve()
+        else:
+            yield from self._loops()
+            ring = mixed_ring(self._alive(), self.settings.hosts, self._rng)
+            if self._told.costs is None and not self._few:
+                yield from self._calibrate_paths(ring)
+            yield from self._paths(ring)
+
+    def _halve(self) -> Steps[None]:
+        """One probe over everything; while that is slow, halve the GPUs, then the paths (the binary model)."""
+        while len(alive := self._alive()) > 1:
+            (everything,) = self._path_groups(tuple(alive))
+            self._groups = [everything]
+            if not (yield from self._examiner.suspicious(everything)):
+                return
+            loops = self._loop_group(alive, self._model.plan.loop_tokens)
+            slow = yield from self._examiner.suspicious(loops)
+            if not (slow and (yield from self._examiner.find(loops)) is not None):
+                yield from self._examiner.resolve(everything)
+                return
+        # A last GPU has no path left to be tested by, but may be slow as well.
+        if alive:
+            yield from self._examiner.examine([self._loop_group(alive, self._model.plan.loop_tokens)])
+
+    def _loops(self) -> Steps[None]:
+        """GPUs by self-loops, in disjoint random sets that are compared with each other."""
+        calibrate = self._told.costs is None
+        load = (self._model.most if calibrate else None) or self._model.plan.loop_tokens
+        sets = _random_sets(range(self.settings.gpus), self._rng)
+        groups = [self._loop_group(ranks, load) for ranks in sets]
+        self._groups += groups
+        if calibrate:
+            yield from self._calibrate(groups)
+        yield from self._examiner.examine(groups)
+        self._loops_done = True
+
+    def _calibrate(self, groups: Sequence[LoopGroup]) -> Steps[None]:
+        """Noise, fixed and compute costs: disjoint random sets compared with each other (DESIGN, 5, step 1)."""
+        for _ in range(ROUNDS):
+            yield from self._examiner.read(groups)
+        repeats = [[result.reading.value for result in group.results] for group in groups]
+        lowest, load, sigma = min(median(values) for values in repeats), groups[0].width, scatter(repeats)
+        self._judge.learn(sigma)
+        if self._few:
+            self._model.assume_unsplit(math.exp(lowest), load, sigma)
+            return
+        light = []
+        for group in groups[:LIGHT_SETS]:
+            shape = Exchange(tuple(sorted(group.ranks)), (), 1)
+            light.append((yield from self._examiner.read_shape(shape, LevelClass("light"))))
+        self._model.assume(loop_costs(math.exp(min(light)), math.exp(lowest), load, sigma))
+
+    @property
+    def _few(self) -> bool:
+        """Whether every shift is a probe of its own in any case, so that there is little to plan."""
+        return self.settings.gpus // 2 <= FEWEST_GROUPS
+
+    def _calibrate_paths(self, ring: Ranks) -> Steps[None]:
+        """The cost of a path, and its noise: shifts of the whole ring, of which some may hold a slow path."""
+        load, values = self._model.plan.tokens, []
+        for shift in range(1, min(SHIFTS, len(ring) // 2) + 1):
+            shape, repeats = Shift((ring,), (shift,), load), []
+            for _ in range(ROUNDS):
+                repeats.append((yield from self._examiner.read_shape(shape, LevelClass("calibration"))))
+            values.append(repeats)
+        if values:
+            sigma, lowest = scatter(values), min(median(repeats) for repeats in values)
+            self._judge.learn(sigma)
+            self._model.assume(with_paths(self._model.costs, math.exp(lowest), load, sigma))
+
+    def _loop_group(self, ranks: Sequence[int], width: int) -> LoopGroup:
+        order = tuple(int(rank) for rank in self._rng.permutation(list(ranks)))
+        beliefs = Beliefs(len(order), self._model.hypotheses.severities)
+        return LoopGroup(beliefs, width, ranks=order)
+
+    def _alive(self) -> list[int]:
+        """GPUs that are not slow: only between them can paths be tested."""
+        slow = {found.component.members[0] for found in self._examiner.found}
+        return [rank for rank in range(self.settings.gpus) if rank not in slow]
+
+    def _paths(self, ring: Ranks) -> Steps[None]:
+        """Paths between the GPUs that are not slow, by groups of cyclic shifts."""
+        groups = self._path_groups(ring)
+        if not groups:
+            return
+        self._groups += groups
+        yield from self._examiner.examine(groups)
+
+    def _path_groups(self, ring: Ranks) -> list[PathGroup]:
+        if len(ring) < 2:
+            return []
+        hosts, severities, most = self.settings.hosts, self._model.hypotheses.severities, self._model.plan.r
+        if self._in_one:
+            everything = PathSweep("any", None, 1, len(ring) ** 2, diluted=False, severities=severities)
+            return [PathGroup.of_shifts(ring, tuple(range(1, len(ring) // 2 + 1)), everything)]
+        by_class: dict[str, list[tuple[int, ...]]] = {}
+        for shifts in shift_groups(len(ring), most, len({hosts[rank] for rank in ring}) if hosts else 1):
+            by_class.setdefault(self._hops(ring, shifts), []).append(shifts)
+        groups = []
+        for hops, some in by_class.items():
+            sweep = PathSweep(hops, hosts, self._model.plan.tokens, most, severities=severities)
+            more = _enough_groups(ring, some, sweep)
+            if len(more) > 1 or self._levels.known:
+                groups += more
+            else:
+                self._incomparable += [more[0].component(item) for item in range(more[0].beliefs.items)]
+        return groups
+
+    def _hops(self, ring: Ranks, shifts: tuple[int, ...]) -> str:
+        hosts = self.settings.hosts
+        if hosts is None:
+            return "any"
+        inside = {
+            hosts[rank] == hosts[ring[(place + shift) % len(ring)]]
+            for shift in shifts
+            for place, rank in enumerate(ring)
+        }
+        return "any" if len(inside) == 2 else "same_host" if inside == {True} else "cross_host"
+
+    def _effects(self, group: Group, test: Test) -> Floats:
+        sigma = self._judge.noise.sigma
+        if isinstance(group, LoopGroup):
+            return self._model.gpu_effects(group.width, sigma)
+        return self._model.path_effects(group.width, test.dilution, sigma)
+
+    # --- what is known
+
+    def report(self, *, complete: bool) -> Report:
+        suspects = [suspect_of(found) for found in sorted(self._examiner.found, key=lambda f: f.component)]
+        if self._refused is not None:
+            suspects = [refusing(self._refused), *suspects]
+        slow = sorted(s.members[0] for s in suspects if s.kind == "gpu")
+        baseline = self._baseline_ms()
+        uniform = None
+        if complete and not suspects and not any(note.open for note in self.notes):
+            uniform = slower_than_history(self.settings, baseline)
+        return Report(
+            suspects=suspects,
+            masked=[f"path:{rank}-*" for rank in slow] if self.settings.paths_selectable else [],
+            untested=self._untested(),
+            detectable=self._detectable(),
+            baseline_ms=None if baseline is None else round(baseline, 3),
+            notes=[*self.notes, *([uniform] if uniform else [])],
+            uniform=uniform is not None,
+        )
+
+    def _detectable(self) -> dict[str, float | None]:
+        """What is told from noise with the planned repeats, by the worse transport unless one is known."""
+        smallest = self._model.smallest(self._sigma())
+        rounded = {name: round(value, 3) if math.isfinite(value) else None for name, value in smallest.items()}
+        return rounded if self.settings.paths_selectable else rounded | {"path": None, "delay_ms": None}
+
+    def _sigma(self) -> float:
+        return self._told.costs.sigma if self._told.costs is not None else self._judge.noise.sigma
+
+    def _baseline_ms(self) -> float | None:
+        """Level of the sweep over the paths, or of the self-loops where that is all there is."""
+        for group in reversed(self._groups):
+            for result in group.results:
+                level = self._levels.level(result.test.of)
+                if level is not None:
+                    return math.exp(level)
+        return None
+
+    def _untested(self) -> list[str]:
+        """Components that are neither cleared nor accused; ``*`` for all of a kind, or for very many."""
+        paths = self.settings.paths_selectable
+        if not self._loops_done and not self._groups:
+            return ["gpu:*", "path:*-*"]
+        missing = [] if paths and (self._paths_done or self._path_groups_begun()) else ["path:*-*"]
+        still_open = [c for group in self._groups for c in self._examiner.still_open(group)]
+        still_open += self._incomparable
+        return sorted({*names_of(still_open), *missing})
+
+    def _path_groups_begun(self) -> bool:
+        return any(isinstance(group, PathGroup) for group in self._groups)
+
+
+def _random_sets(ranks: Iterable[int], rng: np.random.Generator) -> list[Ranks]:
+    """Disjoint random sets; a few of them small, see `SMALL_SETS`."""
+    shuffled = [int(rank) for rank in rng.permutation(list(ranks))]
+    if len(shuffled) <= FEW:
+        return parts(shuffled, THREE, rng)
+    if len(shuffled) < MANY:
+        return parts(shuffled, PARTS, rng)
+    small = []
+    for size in SMALL_SETS:
+        small.append(tuple(shuffled[:size]))
+        shuffled = shuffled[size:]
+    return [*small, *parts(shuffled, PARTS + 1 - len(small), rng)]
+
+
+def _enough_groups(ring: Ranks, planned: Sequence[tuple[int, ...]], sweep: PathSweep) -> list[PathGroup]:
+    """The planned groups of shifts; where they are too few, smaller ones: of matchings or paths if need be."""
+    shifts = [shift for some in planned for shift in some]
+    each = min(sweep.most, len(shifts) // FEWEST_GROUPS)
+    if each:
+        return [PathGroup.of_shifts(ring, tuple(shifts[i : i + each]), sweep) for i in range(0, len(shifts), each)]
+    some = [matching for shift in shifts for matching in matchings(ring, shift)]
+    if len(some) < FEWEST_GROUPS:
+        some = [[pair] for matching in some for pair in matching]
+    return [PathGroup.of_matchings(ring, [matching], sweep) for matching in some]
+
+
+def _nothing_to_compare(components: Sequence[Component]) -> Note:
+    names = ", ".join(map(str, components))
+    return Note("nothing_to_compare", f"{names} has no other path of its kind that it could be compared with")

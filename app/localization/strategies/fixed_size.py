@@ -1,0 +1,217 @@
+"""Strategy ``adaptive`` where every probe is a clique of exactly k GPUs: the best cover, then a soft drill-down.
+
+A cover is the least that certifies a healthy replica with such probes (DESIGN section 5, "Better covers").
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from app.localization.adaptive.assumptions import Assumptions
+from app.localization.adaptive.calibration import LOAD
+from app.localization.adaptive.clique_examiner import CliqueExaminer
+from app.localization.adaptive.clique_readings import CliqueReadings, Effects
+from app.localization.adaptive.costs import Costs, certified_effect
+from app.localization.adaptive.examiner import OutOfMeasurements, TooManyFaults
+from app.localization.adaptive.hypotheses import Hypotheses
+from app.localization.adaptive.model import LARGEST
+from app.localization.adaptive.noise import Noise
+from app.localization.adaptive.planner import possible
+from app.localization.components import Component
+from app.localization.cover import Cover, best_cover, schonheim_bound, survive, vertex_cover
+from app.localization.errors import SettingsError
+from app.localization.record import Record, Steps
+from app.localization.settings import Settings
+from app.localization.strategies.base import Note, Report, Strategy, SweepPlan
+from app.localization.strategies.probe_size_notes import SMALL_HOP_CLASS, nothing_to_compare, two_could_hide
+from app.localization.strategies.soft_report import (
+    OUT_OF_MEASUREMENTS,
+    PATHS_NOT_SELECTABLE,
+    names_of,
+    refusing,
+    suspect_of,
+    too_many,
+    unstable,
+)
+from app.localization.strategies.threshold_report import slower_than_history
+
+# Bound on measurements, in covers.
+LIMIT_COVERS, LIMIT_MORE = 6, 200
+# With so many probes side by side, two GPUs cannot sit in all of them.
+SMALL_REPLICA = 4
+
+
+class FixedSize(Strategy):
+    """See the module.
+
+    Raises
+    ------
+    SettingsError
+        When the server takes fewer sequences than a probe of k GPUs has.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self.record = Record(settings)
+        self._told = settings.adaptive or Assumptions()
+        self._costs = self._told.costs or Costs()
+        self._sequences = self._load()
+        self._cover, self._first = self._choose_cover()
+        self._refused: int | None = None
+        self._decided = False
+        effects = self._effects()
+        self._readings = CliqueReadings(
+            self.record,
+            settings,
+            effects,
+            Noise.of(self._costs.sigma),
+            sequences=self._sequences,
+            limit=LIMIT_COVERS * len(self._cover) + LIMIT_MORE,
+        )
+        if self._told.costs is None:
+            self._readings.learn_noise()
+        rng = np.random.default_rng(settings.seed)
+        self._examiner = CliqueExaminer(self._readings, settings, effects, rng)
+
+    # --- what is planned
+
+    def _load(self) -> int:
+        """Sequences of a send: the work takes about as long as the fixed part of a step (DESIGN section 5)."""
+        k, most = self.settings.k, self._told.max_tokens
+        if most is not None and most < k:
+            raise SettingsError("max_tokens", f"must be at least {k}: so many a rank has in a probe of {k} GPUs")
+        per_token = self._costs.compute_ms + self._costs.path_ms
+        best = self._costs.fixed_ms / per_token if per_token else 1.0
+        if self._told.costs is None:
+            best = LOAD
+        return max(1, round(min(best, best if most is None else most)) // k)
+
+    def _choose_cover(self) -> tuple[Cover, int]:
+        """Sets of k that touch everything, and how many of the first touch every GPU.
+
+        In a small replica it is extended so that two slow GPUs leave at least one probe fast.
+        """
+        n, k = self.settings.gpus, self.settings.k
+        if self.settings.paths_selectable:
+            best = best_cover(n, k, self.settings.hosts)
+            cover, first = best.probes, best.first_class
+        else:
+            cover = vertex_cover(n, k)
+            first = len(cover)
+        if k < n < SMALL_REPLICA * k:
+            cover = survive(cover, n, k, min(2, n - k))
+        return cover, first
+
+    def _effects(self) -> Effects:
+        sigma, targets = self._costs.sigma, self._told.targets
+        reach, least = self._reach(sigma), certified_effect(sigma, 1)
+        # Shared transport shows less of a slow path than serial: where it is not known, expect less.
+        sizes = Hypotheses(
+            self._costs,
+            self._told.transport or "shared",
+            path=max(targets.path, min(reach["path"], LARGEST)),
+            gpu=max(targets.gpu, min(reach["gpu"], LARGEST)),
+        )
+        tokens, others = self._tokens, self.settings.k - 1
+        return Effects(sizes.of_gpu(tokens, least, over_paths=True), sizes.of_path(tokens, others, least))
+
+    @property
+    def _tokens(self) -> int:
+        """What a rank sends over its paths."""
+        return self._sequences * (self.settings.k - 1)
+
+    def _reach(self, sigma: float) -> dict[str, float]:
+        """Smallest faults that one reading tells from noise, by the worse transport unless one is known."""
+        effect, tokens, transports = certified_effect(sigma, 1), self._tokens, possible(self._told.transport)
+        others = self.settings.k - 1
+        return {
+            "path": max(self._costs.smallest_path(effect, tokens, others, t) for t in transports),
+            "gpu": max(self._costs.smallest_gpu(effect, tokens, t, over_paths=True) for t in transports),
+            "delay_ms": self._costs.smallest_delay_ms(effect, tokens),
+        }
+
+    def plan(self) -> SweepPlan:
+        """The cover, once."""
+        n, k, count = self.settings.gpus, self.settings.k, len(self._cover)
+        bound = schonheim_bound(n, k) if self.settings.paths_selectable else -(-n // k)
+        sequences = sum(len(members) ** 2 for members in self._cover) * self._sequences
+        return SweepPlan(count, count, sequences, bound, self._detectable())
+
+    def planned(self) -> int:
+        return max(len(self._cover), sum(map(len, self.record.readings.values())))
+
+    def refused(self, rank: int) -> None:
+        self._refused = rank
+
+    # --- what is measured
+
+    def run(self) -> Steps[None]:
+        self._note_limits()
+        try:
+            yield from self._examiner.examine(self._cover, self._first)
+            self._decided = True
+        except OutOfMeasurements:
+            self.notes.append(OUT_OF_MEASUREMENTS)
+        except TooManyFaults:
+            self.notes.append(too_many(self._examiner.found))
+        if self._examiner.unstable:
+            self.notes.append(unstable(self._examiner.unstable))
+        self.notes += [_equals(some) for some in self._examiner.inseparable]
+
+    def _note_limits(self) -> None:
+        n, k = self.settings.gpus, self.settings.k
+        if not self.settings.paths_selectable:
+            self.notes.append(PATHS_NOT_SELECTABLE)
+        if len(self._cover) == 1:
+            self.notes.append(nothing_to_compare(self.settings))
+        elif n - k == 1:
+            self.notes.append(two_could_hide(self.settings))
+
+    # --- what is known
+
+    def report(self, *, complete: bool) -> Report:
+        examiner = self._examiner
+        found = sorted(examiner.found, key=lambda f: f.component)
+        suspects = [suspect_of(f, examiner.alternatives.get(f.component, ())) for f in found]
+        if self._refused is not None:
+            suspects = [refusing(self._refused), *suspects]
+        slow = sorted(s.members[0] for s in suspects if s.kind == "gpu")
+        level = self._readings.levels.latest()
+        baseline = None if level is None else math.exp(level)
+        notes = [*self.notes, *([SMALL_HOP_CLASS] if self._readings.small_class else [])]
+        uniform = None
+        if complete and not suspects and not any(note.open for note in notes):
+            uniform = slower_than_history(self.settings, baseline)
+        return Report(
+            suspects=suspects,
+            masked=[f"path:{rank}-*" for rank in slow] if self.settings.paths_selectable else [],
+            untested=self._untested(),
+            detectable=self._detectable(),
+            baseline_ms=None if baseline is None else round(baseline, 3),
+            notes=[*notes, *([uniform] if uniform else [])],
+            uniform=uniform is not None,
+        )
+
+    def _untested(self) -> list[str]:
+        """Components that are neither cleared nor accused; ``*`` for all of a kind, or for very many."""
+        missing = [] if self.settings.paths_selectable else ["path:*-*"]
+        if not self._readings.levels.count or len(self._cover) == 1:
+            return ["gpu:*", "path:*-*"]
+        return sorted({*names_of(self._examiner.untested(complete=self._decided)), *missing})
+
+    def _detectable(self) -> dict[str, float | None]:
+        learnt = self._told.costs is None
+        reach = self._reach(self._readings.noise.sigma if learnt else self._costs.sigma)
+        rounded = {name: round(value, 3) if math.isfinite(value) else None for name, value in reach.items()}
+        return rounded if self.settings.paths_selectable else rounded | {"path": None, "delay_ms": None}
+
+
+def _equals(components: list[Component]) -> Note:
+    names = ", ".join(str(component) for component in components[:20])
+    more = f" and {len(components) - 20} more" if len(components) > 20 else ""
+    return Note(
+        "cannot_be_separated",
+        f"one of these may be slow: {names}{more}; no probe of this size would tell which",
+    )
