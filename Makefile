@@ -33,8 +33,9 @@ test: $(STAMP) ## Run the tests, against real PostgreSQL and Redis
 	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist loadgroup -m "not slow and not vllm" $(ARGS)
 
 .PHONY: test-slow
-test-slow: $(STAMP) ## Run the scenarios that kill and restart processes
-	$(BIN)/python -m pytest -m slow $(ARGS)
+test-slow: $(STAMP) ## Run what takes long: exhaustive tests of the core, and scenarios that kill and restart processes
+	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) -m slow tests/localization $(ARGS)
+	$(BIN)/python -m pytest -m slow --ignore=tests/localization $(ARGS)
 
 .PHONY: test-vllm
 test-vllm: $(STAMP) ## Install a real vLLM (CPU, 3.5 GB), serve 4 expert-parallel ranks, and localize on them
