@@ -30,13 +30,21 @@ class Record:
         self.probes[probe.number] = probe
         return probe
 
+    @property
+    def measurements(self) -> int:
+        """Probes, each time one was taken."""
+        return sum(map(len, self.readings.values()))
+
+    @property
+    def path_units(self) -> int:
+        """Sequences times directed paths, of all measurements."""
+        return sum(self.probes[number].path_units * len(taken) for number, taken in self.readings.items())
+
     def cost(self, seconds: float) -> dict[str, float]:
         """Distinct probes, measurements, path-units (tokens x directed paths) and seconds."""
-        taken = {number: len(readings) for number, readings in self.readings.items() if readings}
-        units = sum(self.probes[number].path_units * count for number, count in taken.items())
         return {
-            "probes": len(taken),
-            "measurements": sum(taken.values()),
-            "path_units": units * self.settings.tokens,
+            "probes": sum(bool(readings) for readings in self.readings.values()),
+            "measurements": self.measurements,
+            "path_units": self.path_units * self.settings.tokens,
             "seconds": round(seconds, 3),
         }

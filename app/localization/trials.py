@@ -203,7 +203,6 @@ class Experiment:
         placement = self.world.placement
         record = session.strategy.record
         phases = [probe.phase for probe in record.probes.values()]
-        sequences = sum(record.probes[number].path_units * len(taken) for number, taken in record.readings.items())
         return Trial(
             compare(faults, outcome=verdict.outcome, named=named, codes=codes, placement=placement),
             verdict.outcome,
@@ -211,7 +210,7 @@ class Experiment:
             codes,
             phases.count(1),
             phases.count(2),
-            int(verdict.cost["measurements"]),
-            sequences * self.world.sequence_tokens,
+            record.measurements,
+            record.path_units * self.world.sequence_tokens,
             verdict.cost["seconds"],
         )

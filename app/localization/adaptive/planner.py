@@ -85,6 +85,11 @@ class LocalizePlan:
     detectable: dict[str, float]
     reachable: bool
 
+    @property
+    def measurements(self) -> int:
+        """Probes of a healthy replica, each with its repeats."""
+        return self.probes_healthy * self.repeats
+
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types, with the name of the strategy."""
         return {

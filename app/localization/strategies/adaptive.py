@@ -62,8 +62,7 @@ class Adaptive(Strategy):
         self._model = CostModel(settings.gpus, len(set(settings.hosts or (0,))), self._told)
         noise = Noise.of(self._model.costs.sigma)
         self._levels = Levels(noise.sigma, self._known_levels())
-        plan = self._model.plan
-        limit = LIMIT_SWEEPS * plan.probes_healthy * plan.repeats + LIMIT_MORE
+        limit = LIMIT_SWEEPS * self._model.plan.measurements + LIMIT_MORE
         self._judge = Judge(self._levels, noise, self._effects)
         self._examiner = Examiner(self.record, self._judge, rng=self._rng, limit=limit)
 
@@ -85,12 +84,11 @@ class Adaptive(Strategy):
         gpus, plan = self.settings.gpus, self._model.plan
         if self._in_one:
             return SweepPlan(1, 1, gpus * (gpus - 1), 1, self._detectable())
-        measurements = plan.probes_healthy * plan.repeats
-        sequences = measurements * gpus * plan.tokens
-        return SweepPlan(plan.probes_healthy, measurements, sequences, 1, self._detectable())
+        sequences = plan.measurements * gpus * plan.tokens
+        return SweepPlan(plan.probes_healthy, plan.measurements, sequences, 1, self._detectable())
 
     def planned(self) -> int:
-        return max(self.plan().measurements, sum(map(len, self.record.readings.values())))
+        return max(1 if self._in_one else self._model.plan.measurements, self.record.measurements)
 
     def refused(self, rank: int) -> None:
         self._refused = rank

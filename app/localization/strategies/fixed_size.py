@@ -140,7 +140,7 @@ class FixedSize(Strategy):
         return SweepPlan(count, count, sequences, bound, self._detectable())
 
     def planned(self) -> int:
-        return max(len(self._cover), sum(map(len, self.record.readings.values())))
+        return max(len(self._cover), self.record.measurements)
 
     def refused(self, rank: int) -> None:
         self._refused = rank
