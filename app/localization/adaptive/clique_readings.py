@@ -10,14 +10,14 @@ import numpy as np
 
 from app.localization.adaptive.calibration import LEAST_SIGMA
 from app.localization.adaptive.clique_beliefs import CliqueBeliefs, CliqueReading, log_means
-from app.localization.adaptive.examiner import OutOfMeasurements
 from app.localization.adaptive.judge import GUESS_WEIGHT, ROUNDS
+from app.localization.adaptive.measuring import Measurer
 from app.localization.adaptive.noise import LEARNT_BURST_RATE, Floats, Noise
 from app.localization.adaptive.sweep_levels import SweepLevels
 from app.localization.components import Component
 from app.localization.ledger import SMALLEST_CLASS
-from app.localization.probes import Phase, Probe, hop_class
-from app.localization.record import Record, Steps
+from app.localization.probes import Phase, hop_class
+from app.localization.record import Steps
 from app.localization.settings import Settings
 from app.localization.shapes import Clique, Ranks
 
@@ -45,8 +45,8 @@ class CliqueReadings:
 
     Parameters
     ----------
-    record : Record
-        Takes probes and readings.
+    measurer : Measurer
+        Takes readings.
     settings : Settings
         GPUs, k, hosts, and whether paths can be told apart.
     effects : Effects
@@ -55,29 +55,28 @@ class CliqueReadings:
         Of one reading.
     sequences : int
         On every send.
-    limit : int
-        The most measurements.
+    capacity : int
+        The most readings.
     """
 
     def __init__(
         self,
-        record: Record,
+        measurer: Measurer,
         settings: Settings,
         effects: Effects,
         noise: Noise,
         *,
         sequences: int,
-        limit: int,
+        capacity: int,
     ) -> None:
         self.noise = noise
         self.beliefs = CliqueBeliefs(settings.gpus, len(effects.gpu), paths=settings.paths_selectable)
-        self.levels = SweepLevels(noise.sigma, limit)
+        self.levels = SweepLevels(noise.sigma, capacity)
         self.small_class = False
         """Whether a hop class had too few probes for a level of its own."""
-        self._record, self._settings, self._effects = record, settings, effects
-        self._sequences, self._limit = sequences, limit
+        self._measurer, self._settings, self._effects = measurer, settings, effects
+        self._sequences = sequences
         self._guess: float | None = None
-        self._probes: dict[Ranks, Probe] = {}
         self._all: list[CliqueReading] = []
         self._merged: dict[str, str] = {}
 
@@ -112,20 +111,14 @@ class CliqueReadings:
                 self.small_class |= name in names
 
     def _measure(self, members: Sequence[int], purpose: str, phase: Phase) -> Steps[CliqueReading]:
-        if self.levels.count >= self._limit:
-            raise OutOfMeasurements
         ranks = tuple(sorted(int(rank) for rank in members))
-        probe = self._probes.get(ranks)
-        if probe is None:
-            probe = self._probes[ranks] = self._record.add(Clique(ranks, self._sequences), phase, purpose)
-        answer = yield probe.again(len(self._record.readings[probe.number]))
-        self._record.readings[probe.number].append(answer)
+        number, answer = yield from self._measurer.take(Clique(ranks, self._sequences), purpose, phase)
         hops = hop_class(ranks, self._settings.hosts)
         value = math.log(answer.value_ms)
-        at = self.levels.add(self._merged.get(hops, hops), probe.number, value, censored=answer.censored)
+        at = self.levels.add(self._merged.get(hops, hops), number, value, censored=answer.censored)
         touched = self.beliefs.touched(ranks)
         ratios = np.zeros((len(touched), self.beliefs.severities))
-        reading = CliqueReading(at, probe.number, frozenset(ranks), touched, ratios, censored=answer.censored)
+        reading = CliqueReading(at, number, frozenset(ranks), touched, ratios, censored=answer.censored)
         self._all.append(reading)
         return reading
 

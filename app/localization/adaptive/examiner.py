@@ -16,11 +16,12 @@ from app.localization.adaptive.calibration import ROUNDS
 from app.localization.adaptive.groups import Group, LoopGroup, Test, TestResult
 from app.localization.adaptive.judge import Judge
 from app.localization.adaptive.levels import LevelClass, LogReading
+from app.localization.adaptive.measuring import Measurer
 from app.localization.adaptive.noise import Floats, log_mean
 from app.localization.adaptive.rank_test import probability_by_chance
 from app.localization.components import Component
-from app.localization.probes import Phase, Probe
-from app.localization.record import Record, Steps
+from app.localization.probes import Phase
+from app.localization.record import Steps
 from app.localization.shapes import Shape
 
 # A group is cleared at 100:1 against anything in it, an item accused at 500:1 against clean references.
@@ -36,10 +37,6 @@ MAX_FOUND = 8
 FEW_GROUPS = 8
 # An accusation by chance, were the noise of any kind: with 6 pairs, all readings of the suspect must be higher.
 BY_CHANCE = 1 / 500
-
-
-class OutOfMeasurements(Exception):
-    """The bound on measurements is reached."""
 
 
 class TooManyFaults(Exception):
@@ -77,25 +74,19 @@ class Examiner:
 
     Parameters
     ----------
-    record : Record
-        Takes probes and readings.
+    measurer : Measurer
+        Takes readings.
     judge : Judge
         Holds readings against levels.
     rng : numpy.random.Generator
         For orders and references.
-    limit : int
-        The most measurements.
     """
 
-    def __init__(self, record: Record, judge: Judge, *, rng: np.random.Generator, limit: int) -> None:
+    def __init__(self, measurer: Measurer, judge: Judge, rng: np.random.Generator) -> None:
         self.found: list[Found] = []
         self.unstable: list[Component] = []
-        self._record, self._judge = record, judge
-        self._rng = rng
-        self._limit = limit
+        self._measurer, self._judge, self._rng = measurer, judge, rng
         self._beside: Sequence[Group] = ()
-        self._probes: dict[Shape, Probe] = {}
-        self._taken = 0
 
     @property
     def slow(self) -> frozenset[Component]:
@@ -139,16 +130,9 @@ class Examiner:
         return [group.component(int(item)) for item in np.flatnonzero(unclear)]
 
     def _measure(self, shape: Shape, of: LevelClass, purpose: str, phase: Phase) -> Steps[tuple[int, LogReading]]:
-        if self._taken >= self._limit:
-            raise OutOfMeasurements
-        probe = self._probes.get(shape)
-        if probe is None:
-            probe = self._probes[shape] = self._record.add(shape, phase, purpose)
-        answer = yield probe.again(len(self._record.readings[probe.number]))
-        self._record.readings[probe.number].append(answer)
-        self._taken += 1
-        value = math.log(answer.value_ms)
-        return probe.number, self._judge.levels.add(of, probe.number, value, censored=answer.censored)
+        number, reading = yield from self._measurer.take(shape, purpose, phase)
+        value = math.log(reading.value_ms)
+        return number, self._judge.levels.add(of, number, value, censored=reading.censored)
 
     def _take(self, group: Group, test: Test, purpose: str, phase: Phase) -> Steps[TestResult]:
         number, reading = yield from self._measure(test.shape, test.of, purpose, phase)

@@ -12,10 +12,11 @@ from app.localization.adaptive.assumptions import Assumptions
 from app.localization.adaptive.beliefs import Beliefs
 from app.localization.adaptive.calibration import LIGHT_SETS, ROUNDS, SHIFTS, loop_costs, scatter, with_paths
 from app.localization.adaptive.designs import matchings, mixed_ring, parts, shift_groups
-from app.localization.adaptive.examiner import Examiner, OutOfMeasurements, TooManyFaults
+from app.localization.adaptive.examiner import Examiner, TooManyFaults
 from app.localization.adaptive.groups import Group, LoopGroup, PathGroup, PathSweep, Test
 from app.localization.adaptive.judge import Judge
 from app.localization.adaptive.levels import LevelClass, Levels
+from app.localization.adaptive.measuring import Measurer, OutOfMeasurements
 from app.localization.adaptive.model import CostModel
 from app.localization.adaptive.noise import Floats, Noise
 from app.localization.adaptive.planner import PARTS
@@ -64,7 +65,7 @@ class Adaptive(Strategy):
         self._levels = Levels(noise.sigma, self._known_levels())
         limit = LIMIT_SWEEPS * self._model.plan.measurements + LIMIT_MORE
         self._judge = Judge(self._levels, noise, self._effects)
-        self._examiner = Examiner(self.record, self._judge, rng=self._rng, limit=limit)
+        self._examiner = Examiner(Measurer(self.record, limit), self._judge, self._rng)
 
     # --- what is planned
 

@@ -14,8 +14,9 @@ from app.localization.adaptive.calibration import LOAD
 from app.localization.adaptive.clique_examiner import CliqueExaminer
 from app.localization.adaptive.clique_readings import CliqueReadings, Effects
 from app.localization.adaptive.costs import Costs, certified_effect
-from app.localization.adaptive.examiner import OutOfMeasurements, TooManyFaults
+from app.localization.adaptive.examiner import TooManyFaults
 from app.localization.adaptive.hypotheses import Hypotheses
+from app.localization.adaptive.measuring import Measurer, OutOfMeasurements
 from app.localization.adaptive.model import LARGEST
 from app.localization.adaptive.noise import Noise
 from app.localization.adaptive.planner import possible
@@ -62,13 +63,14 @@ class FixedSize(Strategy):
         self._refused: int | None = None
         self._decided = False
         effects = self._effects()
+        limit = LIMIT_COVERS * len(self._cover) + LIMIT_MORE
         self._readings = CliqueReadings(
-            self.record,
+            Measurer(self.record, limit),
             settings,
             effects,
             Noise.of(self._costs.sigma),
             sequences=self._sequences,
-            limit=LIMIT_COVERS * len(self._cover) + LIMIT_MORE,
+            capacity=limit,
         )
         if self._told.costs is None:
             self._readings.learn_noise()
