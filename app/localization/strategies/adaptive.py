@@ -28,13 +28,12 @@ from app.localization.strategies.base import Note, Report, Strategy, SweepPlan
 from app.localization.strategies.soft_report import (
     OUT_OF_MEASUREMENTS,
     PATHS_NOT_SELECTABLE,
+    detectable,
     names_of,
-    refusing,
-    suspect_of,
+    soft_report,
     too_many,
     unstable,
 )
-from app.localization.strategies.threshold_report import slower_than_history
 
 # With fewer groups in a sweep, a fault or two could sit in all of them: then they are made smaller.
 FEWEST_GROUPS = 4
@@ -84,9 +83,11 @@ class Adaptive(Strategy):
     def plan(self) -> SweepPlan:
         gpus, plan = self.settings.gpus, self._model.plan
         if self._in_one:
-            return SweepPlan(1, 1, gpus * (gpus - 1), 1, self._detectable())
+            return SweepPlan(1, 1, gpus * (gpus - 1), 1, detectable(self.settings, self._smallest()))
         sequences = plan.measurements * gpus * plan.tokens
-        return SweepPlan(plan.probes_healthy, plan.measurements, sequences, 1, self._detectable())
+        return SweepPlan(
+            plan.probes_healthy, plan.measurements, sequences, 1, detectable(self.settings, self._smallest())
+        )
 
     def planned(self) -> int:
         return max(1 if self._in_one else self._model.plan.measurements, self.record.measurements)
@@ -244,40 +245,30 @@ class Adaptive(Strategy):
     # --- what is known
 
     def report(self, *, complete: bool) -> Report:
-        suspects = [suspect_of(found) for found in sorted(self._examiner.found, key=lambda f: f.component)]
-        if self._refused is not None:
-            suspects = [refusing(self._refused), *suspects]
-        slow = sorted(s.members[0] for s in suspects if s.kind == "gpu")
-        baseline = self._baseline_ms()
-        uniform = None
-        if complete and not suspects and not any(note.open for note in self.notes):
-            uniform = slower_than_history(self.settings, baseline)
-        return Report(
-            suspects=suspects,
-            masked=[f"path:{rank}-*" for rank in slow] if self.settings.paths_selectable else [],
+        return soft_report(
+            self.settings,
+            self._examiner.found,
+            {},
+            refused=self._refused,
             untested=self._untested(),
-            detectable=self._detectable(),
-            baseline_ms=None if baseline is None else round(baseline, 3),
-            notes=[*self.notes, *([uniform] if uniform else [])],
-            uniform=uniform is not None,
+            smallest=self._smallest(),
+            level=self._level(),
+            notes=self.notes,
+            complete=complete,
         )
 
-    def _detectable(self) -> dict[str, float | None]:
+    def _smallest(self) -> dict[str, float]:
         """What is told from noise with the planned repeats, by the worse transport unless one is known."""
-        smallest = self._model.smallest(self._sigma())
-        rounded = {name: round(value, 3) if math.isfinite(value) else None for name, value in smallest.items()}
-        return rounded if self.settings.paths_selectable else rounded | {"path": None, "delay_ms": None}
+        told = self._told.costs
+        return self._model.smallest(self._judge.noise.sigma if told is None else told.sigma)
 
-    def _sigma(self) -> float:
-        return self._told.costs.sigma if self._told.costs is not None else self._judge.noise.sigma
-
-    def _baseline_ms(self) -> float | None:
-        """Level of the sweep over the paths, or of the self-loops where that is all there is."""
+    def _level(self) -> float | None:
+        """Level of the sweep over the paths, or of the self-loops where that is all there is; log ms."""
         for group in reversed(self._groups):
             for result in group.results:
                 level = self._levels.level(result.test.of)
                 if level is not None:
-                    return math.exp(level)
+                    return level
         return None
 
     def _untested(self) -> list[str]:

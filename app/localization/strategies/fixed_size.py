@@ -5,8 +5,6 @@ A cover is the least that certifies a healthy replica with such probes (DESIGN s
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from app.localization.adaptive.assumptions import Assumptions
@@ -30,13 +28,12 @@ from app.localization.strategies.probe_size_notes import SMALL_HOP_CLASS, nothin
 from app.localization.strategies.soft_report import (
     OUT_OF_MEASUREMENTS,
     PATHS_NOT_SELECTABLE,
+    detectable,
     names_of,
-    refusing,
-    suspect_of,
+    soft_report,
     too_many,
     unstable,
 )
-from app.localization.strategies.threshold_report import slower_than_history
 
 # Bound on measurements, in covers.
 LIMIT_COVERS, LIMIT_MORE = 6, 200
@@ -139,7 +136,7 @@ class FixedSize(Strategy):
         n, k, count = self.settings.gpus, self.settings.k, len(self._cover)
         bound = schonheim_bound(n, k) if self.settings.paths_selectable else -(-n // k)
         sequences = sum(len(members) ** 2 for members in self._cover) * self._sequences
-        return SweepPlan(count, count, sequences, bound, self._detectable())
+        return SweepPlan(count, count, sequences, bound, detectable(self.settings, self._smallest()))
 
     def planned(self) -> int:
         return max(len(self._cover), self.record.measurements)
@@ -174,26 +171,16 @@ class FixedSize(Strategy):
     # --- what is known
 
     def report(self, *, complete: bool) -> Report:
-        examiner = self._examiner
-        found = sorted(examiner.found, key=lambda f: f.component)
-        suspects = [suspect_of(f, examiner.alternatives.get(f.component, ())) for f in found]
-        if self._refused is not None:
-            suspects = [refusing(self._refused), *suspects]
-        slow = sorted(s.members[0] for s in suspects if s.kind == "gpu")
-        level = self._readings.levels.latest()
-        baseline = None if level is None else math.exp(level)
-        notes = [*self.notes, *([SMALL_HOP_CLASS] if self._readings.small_class else [])]
-        uniform = None
-        if complete and not suspects and not any(note.open for note in notes):
-            uniform = slower_than_history(self.settings, baseline)
-        return Report(
-            suspects=suspects,
-            masked=[f"path:{rank}-*" for rank in slow] if self.settings.paths_selectable else [],
+        return soft_report(
+            self.settings,
+            self._examiner.found,
+            self._examiner.alternatives,
+            refused=self._refused,
             untested=self._untested(),
-            detectable=self._detectable(),
-            baseline_ms=None if baseline is None else round(baseline, 3),
-            notes=[*notes, *([uniform] if uniform else [])],
-            uniform=uniform is not None,
+            smallest=self._smallest(),
+            level=self._readings.levels.latest(),
+            notes=[*self.notes, *([SMALL_HOP_CLASS] if self._readings.small_class else [])],
+            complete=complete,
         )
 
     def _untested(self) -> list[str]:
@@ -203,11 +190,9 @@ class FixedSize(Strategy):
             return ["gpu:*", "path:*-*"]
         return sorted({*names_of(self._examiner.untested(complete=self._decided)), *missing})
 
-    def _detectable(self) -> dict[str, float | None]:
+    def _smallest(self) -> dict[str, float]:
         learnt = self._told.costs is None
-        reach = self._reach(self._readings.noise.sigma if learnt else self._costs.sigma)
-        rounded = {name: round(value, 3) if math.isfinite(value) else None for name, value in reach.items()}
-        return rounded if self.settings.paths_selectable else rounded | {"path": None, "delay_ms": None}
+        return self._reach(self._readings.noise.sigma if learnt else self._costs.sigma)
 
 
 def _equals(components: list[Component]) -> Note:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from app.localization.adaptive.examiner import Found
 from app.localization.components import Component
-from app.localization.strategies.base import Note, Suspect
+from app.localization.settings import Settings
+from app.localization.strategies.base import Note, Report, Suspect
+from app.localization.strategies.threshold_report import slower_than_history
 
 # Components listed by name before the verdict says "*".
 NAMED_UNTESTED = 200
@@ -22,23 +24,56 @@ PATHS_NOT_SELECTABLE = Note(
 )
 
 
-def suspect_of(found: Found, alternatives: Sequence[Component] = ()) -> Suspect:
-    """What the verdict says of a confirmed component."""
-    return Suspect(
-        kind=found.component.kind,
-        members=list(found.component.members),
-        slowdown=round(found.slowdown, 3),
-        slowdown_is_lower_bound=found.censored,
-        confidence=round(1 / (1 + math.exp(-found.log_odds)), 3),
-        accusing=list(found.accusing),
-        acquitting=list(found.acquitting),
-        alternatives=[str(component) for component in alternatives],
+def soft_report(
+    settings: Settings,
+    found: Sequence[Found],
+    alternatives: Mapping[Component, Sequence[Component]],
+    *,
+    refused: int | None,
+    untested: list[str],
+    smallest: Mapping[str, float],
+    level: float | None,
+    notes: Sequence[Note],
+    complete: bool,
+) -> Report:
+    """Make the report of a strategy that weighs evidence.
+
+    Parameters
+    ----------
+    found : sequence of Found
+        What is confirmed.
+    alternatives : mapping of Component to sequence of Component
+        Of what is confirmed: components that explain the same.
+    refused : int or None
+        A rank that does not take connections.
+    smallest : mapping of str to float
+        Smallest faults that were told from noise; infinite: none.
+    level : float or None
+        The healthy level, log ms.
+    """
+    confirmed = sorted(found, key=lambda one: one.component)
+    suspects = [_suspect(one, alternatives.get(one.component, ())) for one in confirmed]
+    if refused is not None:
+        suspects.insert(0, Suspect("gpu", [refused], None, False, 1.0, [], [], []))
+    slow = sorted(s.members[0] for s in suspects if s.kind == "gpu")
+    baseline = None if level is None else math.exp(level)
+    settled = complete and not suspects and not any(note.open for note in notes)
+    uniform = slower_than_history(settings, baseline) if settled else None
+    return Report(
+        suspects=suspects,
+        masked=[f"path:{rank}-*" for rank in slow] if settings.paths_selectable else [],
+        untested=untested,
+        detectable=detectable(settings, smallest),
+        baseline_ms=None if baseline is None else round(baseline, 3),
+        notes=[*notes, *([uniform] if uniform else [])],
+        uniform=uniform is not None,
     )
 
 
-def refusing(rank: int) -> Suspect:
-    """A GPU whose rank does not take connections."""
-    return Suspect("gpu", [rank], None, False, 1.0, [], [], [])
+def detectable(settings: Settings, smallest: Mapping[str, float]) -> dict[str, float | None]:
+    """Smallest faults as a verdict has them: rounded, None for none of a kind."""
+    rounded = {name: round(value, 3) if math.isfinite(value) else None for name, value in smallest.items()}
+    return rounded if settings.paths_selectable else rounded | {"path": None, "delay_ms": None}
 
 
 def names_of(components: Collection[Component]) -> list[str]:
@@ -65,4 +100,17 @@ def unstable(components: Sequence[Component]) -> Note:
         "unstable",
         f"{names} read slow in the sweep, but not when compared with clean references at the same time: it comes"
         " and goes; measure again",
+    )
+
+
+def _suspect(found: Found, alternatives: Sequence[Component]) -> Suspect:
+    return Suspect(
+        kind=found.component.kind,
+        members=list(found.component.members),
+        slowdown=round(found.slowdown, 3),
+        slowdown_is_lower_bound=found.censored,
+        confidence=round(1 / (1 + math.exp(-found.log_odds)), 3),
+        accusing=list(found.accusing),
+        acquitting=list(found.acquitting),
+        alternatives=[str(component) for component in alternatives],
     )
