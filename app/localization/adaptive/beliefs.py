@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from app.localization.adaptive.noise import Floats
+from app.localization.adaptive.noise import Floats, log_means
 
 
 class Beliefs:
@@ -50,9 +50,7 @@ class Beliefs:
 
     def ratios(self) -> Floats:
         """Log-likelihood ratio of each item, severities averaged, shape (items,); -inf when excluded."""
-        peak = self._rows.max(axis=1)
-        rows = peak + np.log(np.exp(self._rows - peak[:, None]).mean(axis=1))
-        ratios = np.repeat(rows, np.diff(self._cuts))
+        ratios = np.repeat(log_means(self._rows), np.diff(self._cuts))
         ratios[self.excluded] = -np.inf
         return ratios
 

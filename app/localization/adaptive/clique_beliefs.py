@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from app.localization.adaptive.noise import Floats
+from app.localization.adaptive.noise import Floats, log_means
 from app.localization.components import Component, gpu, path
 
 Rows = NDArray[np.intp]
@@ -201,13 +201,6 @@ class CliqueBeliefs:
     def _refresh(self, rows: Rows) -> None:
         self.odds[rows] = self.prior[rows] + log_means(self.rows[rows])
         self.odds[rows[self.excluded[rows]]] = -np.inf
-
-
-def log_means(rows: Floats) -> Floats:
-    """Logarithm of the mean of exponentials of each row."""
-    peak = rows.max(axis=1)
-    mean: Floats = peak + np.log(np.exp(rows - peak[:, None]).mean(axis=1))
-    return mean
 
 
 def _log_sum(odds: Floats) -> float:

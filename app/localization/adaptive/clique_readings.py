@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.localization.adaptive.calibration import LEAST_SIGMA
-from app.localization.adaptive.clique_beliefs import CliqueBeliefs, CliqueReading, log_means
+from app.localization.adaptive.clique_beliefs import CliqueBeliefs, CliqueReading
 from app.localization.adaptive.judge import GUESS_WEIGHT, ROUNDS
 from app.localization.adaptive.measuring import Measurer
-from app.localization.adaptive.noise import LEARNT_BURST_RATE, Floats, Noise
+from app.localization.adaptive.noise import LEARNT_BURST_RATE, Floats, Noise, log_means
 from app.localization.adaptive.sweep_levels import SweepLevels
 from app.localization.components import Component
 from app.localization.ledger import SMALLEST_CLASS

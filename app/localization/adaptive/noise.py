@@ -114,5 +114,11 @@ def _normal(x: Floats, sigma: Floats | float) -> Floats:
 
 def log_mean(ratios: Floats) -> float:
     """Logarithm of the mean of exponentials: the ratio when every severity is as likely beforehand."""
-    peak = float(ratios.max())
-    return peak + math.log(float(np.mean(np.exp(ratios - peak))))
+    return float(log_means(ratios[None, :])[0])
+
+
+def log_means(rows: Floats) -> Floats:
+    """`log_mean` of each row, shape (rows,)."""
+    peak = rows.max(axis=1)
+    mean: Floats = peak + np.log(np.exp(rows - peak[:, None]).mean(axis=1))
+    return mean
