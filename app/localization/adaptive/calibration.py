@@ -7,7 +7,10 @@ from collections.abc import Sequence
 from itertools import pairwise
 from statistics import median
 
+import numpy as np
+
 from app.localization.adaptive.costs import Costs
+from app.localization.adaptive.noise import Floats
 
 # Readings of each set of GPUs: their scatter is the noise.
 ROUNDS = 3
@@ -17,6 +20,9 @@ LIGHT_SETS, SHIFTS = 3, 3
 LOAD = 1024
 # No noise is believed to be smaller: a few readings may agree by chance.
 LEAST_SIGMA = 0.02
+# Readings that the first guess of the noise counts for, where it is learnt.
+GUESS_WEIGHT = 5
+LIKELY = 0.5
 _NORMAL_MAD = 1.4826
 
 
@@ -32,6 +38,23 @@ def scatter(repeats: Sequence[Sequence[float]]) -> float:
     """
     differences = [abs(b - a) for row in repeats for a, b in pairwise(row)]
     return max(LEAST_SIGMA, _NORMAL_MAD * median(differences) / math.sqrt(2))
+
+
+def refined(guess: float, clean: Floats, residuals: Floats) -> float:
+    """Standard deviation of a reading's logarithm, from how far clean readings are off their level.
+
+    Parameters
+    ----------
+    guess : float
+        A first one, which counts as a few readings.
+    clean : ndarray of float
+        Probability that a reading shows the healthy level; unlikely ones do not count.
+    residuals : ndarray of float
+        Distances from the level, less what is due to its own uncertainty.
+    """
+    weights = np.where(clean > LIKELY, clean, 0.0)
+    squares = GUESS_WEIGHT * guess**2 + weights @ residuals**2
+    return max(LEAST_SIGMA, math.sqrt(squares / (GUESS_WEIGHT + weights.sum())))
 
 
 def loop_costs(light_ms: float, loops_ms: float, load: int, sigma: float) -> Costs:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.localization.adaptive.calibration import LEAST_SIGMA
+from app.localization.adaptive.calibration import refined
 from app.localization.adaptive.clique_beliefs import CliqueBeliefs, CliqueReading
-from app.localization.adaptive.judge import GUESS_WEIGHT, ROUNDS
+from app.localization.adaptive.judge import ROUNDS
 from app.localization.adaptive.measuring import Measurer
 from app.localization.adaptive.noise import LEARNT_BURST_RATE, Floats, Noise, log_means
 from app.localization.adaptive.sweep_levels import SweepLevels
@@ -166,8 +166,6 @@ class CliqueReadings:
         if self._guess is None:
             return
         clean = self.levels.clean[: len(residuals)] * np.isfinite(spreads)
-        clean[clean < 0.5] = 0.0
-        own = residuals * self.noise.sigma / spreads
-        weight, squares = GUESS_WEIGHT + clean.sum(), GUESS_WEIGHT * self._guess**2 + clean @ own**2
-        self.noise = Noise(max(LEAST_SIGMA, math.sqrt(squares / weight)), LEARNT_BURST_RATE)
-        self.levels.sigma = self.noise.sigma
+        sigma = refined(self._guess, clean, residuals * self.noise.sigma / spreads)
+        self.noise = Noise(sigma, LEARNT_BURST_RATE)
+        self.levels.sigma = sigma

@@ -7,14 +7,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from app.localization.adaptive.calibration import LEAST_SIGMA
+from app.localization.adaptive.calibration import LEAST_SIGMA, refined
 from app.localization.adaptive.groups import Group, Test, TestResult
 from app.localization.adaptive.levels import Levels, LogReading, lowest_cluster
 from app.localization.adaptive.noise import LEARNT_BURST_RATE, Floats, Noise
 
 ROUNDS = 4
-# Readings that the first guess of the noise counts for, where it is learnt.
-GUESS_WEIGHT = 5
 # Readings this many sigmas off the level are no part of it.
 FAR = 3.5
 DISTURBED = 0.02
@@ -134,10 +132,8 @@ class Judge:
         """Noise from how far clean readings are off their level; the first guess counts as a few of them."""
         if self._guess is None:
             return
-        weights, squares = float(GUESS_WEIGHT), GUESS_WEIGHT * self._guess**2
-        for result in (result for group in groups for result in group.results):
-            residual = self.residual(result.reading)
-            if residual is not None and result.reading.clean > 0.5:
-                weights += result.reading.clean
-                squares += result.reading.clean * (residual[0] * self.noise.sigma / residual[1]) ** 2
-        self._set_noise(math.sqrt(squares / weights))
+        readings = [result.reading for group in groups for result in group.results]
+        known = [(reading.clean, residual) for reading in readings if (residual := self.residual(reading))]
+        clean = np.array([probability for probability, _ in known])
+        own = np.array([distance * self.noise.sigma / spread for _, (distance, spread) in known])
+        self._set_noise(refined(self._guess, clean, own))
