@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from app.localization.adaptive.costs import Costs, Transport
 from app.localization.adaptive.noise import Floats
+from app.localization.adaptive.planner import Targets
 
 FACTORS = 20
 LARGEST_FACTOR = 20.0
 # Delays added to the messages of a path, in healthy steps.
 DELAYS = (0.3, 0.6, 1.2, 2.5)
+# No fault is looked for that is larger than that.
+LARGEST = 1000.0
 # A fault at the target is still found when its cost is known to a quarter only.
 MARGIN = 0.75
 
@@ -33,6 +37,22 @@ class Hypotheses:
     def __init__(self, costs: Costs, transport: Transport, *, path: float, gpu: float) -> None:
         self._costs, self._transport = costs, transport
         self._paths, self._gpus = _factors(path), _factors(gpu)
+
+    @classmethod
+    def beyond(
+        cls, costs: Costs, transports: Sequence[Transport], targets: Targets | None, smallest: Mapping[str, float]
+    ) -> Hypotheses:
+        """Sizes from the targets on, or from the smallest faults that are told from noise where these are larger.
+
+        Shared transport shows less of a slow path than serial, and comes last: where it is not known, expect less.
+        """
+        path, gpu = (1.0, 1.0) if targets is None else (targets.path, targets.gpu)
+        return cls(
+            costs,
+            transports[-1],
+            path=max(path, min(smallest["path"], LARGEST)),
+            gpu=max(gpu, min(smallest["gpu"], LARGEST)),
+        )
 
     @property
     def severities(self) -> int:

@@ -20,9 +20,6 @@ from app.localization.adaptive.planner import (
     smallest_faults,
 )
 
-# No fault is looked for that is larger than that.
-LARGEST = 1000.0
-
 
 class CostModel:
     """Costs, and what is derived from them.
@@ -75,14 +72,7 @@ class CostModel:
         self, costs: Costs, plan: LocalizePlan, transports: Sequence[Transport], targets: Targets | None
     ) -> None:
         self.costs, self.plan, self._transports = costs, plan, transports
-        reach = self.smallest(costs.sigma)
-        # Shared transport shows less of a slow path than serial: where it is not known, expect less.
-        self.hypotheses = Hypotheses(
-            costs,
-            transports[-1],
-            path=max(targets.path if targets else 1.0, min(reach["path"], LARGEST)),
-            gpu=max(targets.gpu if targets else 1.0, min(reach["gpu"], LARGEST)),
-        )
+        self.hypotheses = Hypotheses.beyond(costs, transports, targets, self.smallest(costs.sigma))
 
     def smallest(self, sigma: float) -> dict[str, float]:
         """Smallest faults that are told from noise of that sigma with the planned repeats."""

@@ -196,6 +196,7 @@ def smallest_faults(
     load: tuple[int, int],
     r: int,
     repeats: tuple[int, int],
+    gpu_over_paths: bool = False,
 ) -> dict[str, float]:
     """Smallest ``path`` and ``gpu`` slowdown and ``delay_ms`` that are told from noise, by the worst transport.
 
@@ -205,11 +206,13 @@ def smallest_faults(
         Of the sweep over the paths, and of the self-loops.
     r : int
         Receivers of every rank in the sweep.
+    gpu_over_paths : bool
+        Whether GPUs are tested by probes over paths, and not by self-loops.
     """
     effect, loop_effect = (certified_effect(costs.sigma, count) for count in repeats)
     return {
         "path": max(costs.smallest_path(effect, load[0], r, transport) for transport in transports),
-        "gpu": costs.smallest_gpu(loop_effect, load[1], transports[0]),
+        "gpu": costs.smallest_gpu(loop_effect, load[1], transports[0], over_paths=gpu_over_paths),
         "delay_ms": costs.smallest_delay_ms(effect, load[0]),
     }
 

@@ -5,6 +5,8 @@ A cover is the least that certifies a healthy replica with such probes (DESIGN s
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from app.localization.adaptive.assumptions import Assumptions
@@ -15,9 +17,8 @@ from app.localization.adaptive.costs import Costs, certified_effect
 from app.localization.adaptive.examiner import TooManyFaults
 from app.localization.adaptive.hypotheses import Hypotheses
 from app.localization.adaptive.measuring import Measurer, OutOfMeasurements
-from app.localization.adaptive.model import LARGEST
 from app.localization.adaptive.noise import Noise
-from app.localization.adaptive.planner import possible
+from app.localization.adaptive.planner import possible, smallest_faults
 from app.localization.components import Component
 from app.localization.cover import Cover, best_cover, schonheim_bound, survive, vertex_cover
 from app.localization.errors import SettingsError
@@ -104,15 +105,8 @@ class FixedSize(Strategy):
         return cover, first
 
     def _effects(self) -> Effects:
-        sigma, targets = self._costs.sigma, self._told.targets
-        reach, least = self._reach(sigma), certified_effect(sigma, 1)
-        # Shared transport shows less of a slow path than serial: where it is not known, expect less.
-        sizes = Hypotheses(
-            self._costs,
-            self._told.transport or "shared",
-            path=max(targets.path, min(reach["path"], LARGEST)),
-            gpu=max(targets.gpu, min(reach["gpu"], LARGEST)),
-        )
+        reach, least = self._reach(self._costs.sigma), certified_effect(self._costs.sigma, 1)
+        sizes = Hypotheses.beyond(self._costs, possible(self._told.transport), self._told.targets, reach)
         tokens, others = self._tokens, self.settings.k - 1
         return Effects(sizes.of_gpu(tokens, least, over_paths=True), sizes.of_path(tokens, others, least))
 
@@ -123,13 +117,14 @@ class FixedSize(Strategy):
 
     def _reach(self, sigma: float) -> dict[str, float]:
         """Smallest faults that one reading tells from noise, by the worse transport unless one is known."""
-        effect, tokens, transports = certified_effect(sigma, 1), self._tokens, possible(self._told.transport)
-        others = self.settings.k - 1
-        return {
-            "path": max(self._costs.smallest_path(effect, tokens, others, t) for t in transports),
-            "gpu": max(self._costs.smallest_gpu(effect, tokens, t, over_paths=True) for t in transports),
-            "delay_ms": self._costs.smallest_delay_ms(effect, tokens),
-        }
+        return smallest_faults(
+            replace(self._costs, sigma=sigma),
+            possible(self._told.transport),
+            load=(self._tokens, self._tokens),
+            r=self.settings.k - 1,
+            repeats=(1, 1),
+            gpu_over_paths=True,
+        )
 
     def plan(self) -> SweepPlan:
         """The cover, once."""
