@@ -231,8 +231,10 @@ class Examiner:
         ratios, odds, number = np.zeros(len(effects)), 0.0, 0
         differences: list[float] = []
         pairs: list[tuple[float, float]] = []
+        # What else is suspicious may be slow as well.
+        suspected = frozenset(component for other in self._beside for component in self.still_open(other))
         for turn in range(CONFIRM_TURNS):
-            reference = self._reference(group, item)
+            reference = self._reference(group, item, suspected)
             if reference is None and not self._judge.levels.known:
                 break  # nothing to compare it with: then nothing is accused
             shapes = [test.shape] if reference is None else [test.shape, reference]
@@ -257,14 +259,13 @@ class Examiner:
                 break
         return None, odds
 
-    def _reference(self, group: Group, item: int) -> Shape | None:
+    def _reference(self, group: Group, item: int, suspected: frozenset[Component]) -> Shape | None:
         """A clean probe to hold an item against, or None: without one, or with known levels.
 
-        What else is suspicious may be slow as well, and is left out of it while anything else is there.
+        What is suspected is left out of it while anything else is there.
         """
         if self._judge.levels.known:
             return None
-        suspected = frozenset(component for other in self._beside for component in self.still_open(other))
         clean = group.reference(item, self._rng, self.slow | suspected)
         return clean if clean is not None else group.reference(item, self._rng, self.slow)
 
