@@ -107,9 +107,7 @@ class Setup:
         """How the replica answers."""
         sequence_tokens = 1
         if self.model == "physics" and not self.adaptive:
-            costs = Costs()
-            best = costs.fixed_ms / (costs.compute_ms + costs.path_ms)  # DESIGN section 5, detectability
-            sequence_tokens = max(1, round(best / self.probe_size))
+            sequence_tokens = max(1, round(Costs().balanced_tokens / self.probe_size))
         return World(self.model, self.noise, self.transport, self.noise_family, sequence_tokens, placement)
 
     def settings(self, *, gpu_slowdown: float | None = None, path_slowdown: float | None = None) -> Settings:

@@ -46,6 +46,15 @@ class Costs:
             if not (math.isfinite(value) and lowest <= value < 1e6):
                 raise SettingsError(name, f"must be {lowest:g} to 1000000, got {value}")
 
+    @property
+    def balanced_tokens(self) -> float:
+        """Tokens whose work, computed and sent, takes as long as the fixed part of a step: a rank's best load.
+
+        DESIGN section 5, detectability. 1 where tokens cost nothing.
+        """
+        per_token = self.compute_ms + self.path_ms
+        return self.fixed_ms / per_token if per_token else 1.0
+
     def healthy_ms(self, tokens: float, *, over_paths: bool) -> float:
         """A step in which every rank computes for ``tokens``, and sends as many over paths or none."""
         return self.fixed_ms + tokens * (self.compute_ms + self.path_ms * over_paths)

@@ -222,8 +222,7 @@ def _sweep(
 ) -> _Choice:
     """The shortest sweep of a ring of (GPUs, hosts); where none reaches the targets, the most sensitive one."""
     gpus, hosts = ring
-    per_token = costs.compute_ms + costs.path_ms
-    most = max(1, min(max_tokens, round(costs.fixed_ms / per_token))) if per_token else 1
+    most = max(1, min(max_tokens, round(costs.balanced_tokens)))
     choices = []
     for r in range(1, min(gpus // 2, most) + 1):
         tokens = most // r * r

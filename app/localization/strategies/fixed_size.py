@@ -82,10 +82,7 @@ class FixedSize(Strategy):
         k, most = self.settings.k, self._told.max_tokens
         if most is not None and most < k:
             raise SettingsError("max_tokens", f"must be at least {k}: so many a rank has in a probe of {k} GPUs")
-        per_token = self._costs.compute_ms + self._costs.path_ms
-        best = self._costs.fixed_ms / per_token if per_token else 1.0
-        if self._told.costs is None:
-            best = LOAD
+        best = LOAD if self._told.costs is None else self._costs.balanced_tokens
         return max(1, round(min(best, best if most is None else most)) // k)
 
     def _choose_cover(self) -> tuple[Cover, int]:
