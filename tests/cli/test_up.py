@@ -85,11 +85,19 @@ def wait_until(condition: Callable[[], object]) -> None:
 
 
 def command(pid: int) -> str:
-    return (PROC / str(pid) / "cmdline").read_text().replace("\0", " ")
+    """Its command line; empty when it has ended since it was listed."""
+    try:
+        return (PROC / str(pid) / "cmdline").read_text().replace("\0", " ")
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 def parent(pid: int) -> int:
-    return int((PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[1])
+    """Its parent; 0 when it has ended since it was listed."""
+    try:
+        return int((PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[1])
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
 
 
 def check_serving(one: Up) -> None:
