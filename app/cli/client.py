@@ -214,11 +214,18 @@ def _replica_id(client: httpx.Client, text: str) -> str:
 
 
 def _plan(plan: dict[str, Any]) -> str:
-    effort = f"{plan['measurements']} measurements, {plan['tokens']} tokens"
-    return (
-        f"{plan['probes']} probes to cover (lower bound {plan['lower_bound']}), {effort};"
-        f" at the replica's limits {plan['seconds_at_least']} s or more"
-    )
+    effort = f"{plan['measurements']} measurements, {plan['tokens']} tokens, {plan['path_units']} path-units"
+    lines = [
+        f"{plan['settings']['strategy']}: {plan['probes']} probes to certify it healthy (lower bound"
+        f" {plan['lower_bound']}), {effort}; at the replica's limits {plan['seconds_at_least']} s or more"
+    ]
+    lines += [_detectable_by(name, some) for name, some in plan["by_transport"].items()]
+    return "\n".join(lines)
+
+
+def _detectable_by(transport: str, smallest: dict[str, Any]) -> str:
+    gpu, path = (f"from {smallest[kind]}x" if smallest[kind] else "not at all" for kind in ("gpu", "path"))
+    return f"where sends are {transport}, by usual costs and noise: GPUs {gpu}, paths {path}"
 
 
 def _problem(response: httpx.Response) -> str:

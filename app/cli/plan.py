@@ -109,5 +109,8 @@ def _say_planned(result: dict[str, Any], n: int) -> None:
     )
     gpu, path = (f"{smallest[kind]}x" if smallest[kind] else "none" for kind in ("gpu", "path"))
     say(f"told from noise: GPUs from {gpu}, paths from {path}, added delays from {smallest['delay_ms']} ms")
+    if len(result["by_transport"]) > 1:
+        each = (f"{some['path'] or 'none'}x if {name}" for name, some in result["by_transport"].items())
+        say(f"paths by how sends share a link: {', '.join(each)}; the worse is what a verdict certifies")
     if not result["reachable"]:
         say("the targets are out of reach at this noise: the figures above are what can be found in their place")

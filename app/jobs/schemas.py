@@ -24,8 +24,9 @@ class LocalizeRequest(BaseModel):
     strategy: Literal["auto", "adaptive", "faultsense", "pairwise"] = Field(
         default="auto",
         description="`adaptive`: probes in which every rank sends, chosen by what was read so far. `faultsense`:"
-        " the paper's two phases with probes of k GPUs. `auto`: `faultsense`, until the replica's capabilities are"
-        " measured and not only declared.",
+        " the paper's two phases with probes of k GPUs, judged by `alpha`. `auto`: `adaptive` where every rank can"
+        " be told whom to send to; `faultsense` elsewhere, and where `k`, `alpha`, `repeats`, `aggregate` or"
+        " `baseline` is given, which only it takes.",
     )
     k: int | None = Field(
         default=None,
@@ -185,8 +186,13 @@ class PlanOut(BaseModel):
     )
     measurements: int
     tokens: int = Field(description="Tokens of Phase 1, without parking.")
+    path_units: int = Field(description="Tokens x directed paths of Phase 1: the load on the network.")
     seconds_at_least: float = Field(description="What the replica's limits alone make of Phase 1.")
-    detectable: Detectable
+    detectable: Detectable = Field(description="What the verdict will certify, at best.")
+    by_transport: dict[str, Detectable] = Field(
+        description="`adaptive`: the same for sends that take turns on a link and for sends side by side, while it"
+        " is not known which holds; the worse of them is what is certified."
+    )
 
 
 class BipartiteOut(BaseModel):

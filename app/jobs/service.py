@@ -35,6 +35,8 @@ LOST_GRACE_S = 300.0
 MAX_MEASUREMENTS = 100_000
 # Sequences that a rank carries at most unless the request says more: a probe must not displace the users.
 DEFAULT_LOAD = 16
+# Only strategies that compare with a threshold take these.
+THRESHOLD_FIELDS = ("k", "alpha", "repeats", "aggregate", "baseline")
 _COVERS = threading.Lock()
 
 
@@ -87,7 +89,8 @@ def settle(db: Session, replica: Replica, request: LocalizeRequest) -> SessionSe
     if request.webhook_url is not None:
         webhooks.check_url("body.webhook_url", request.webhook_url)
     _check_senders(replica)
-    adaptive = request.strategy == "adaptive"
+    strategy = _strategy(replica, request)
+    adaptive = strategy == "adaptive"
     if adaptive and request.k is not None:
         raise invalid("body.k", "strategy adaptive chooses its own probes; leave k out, or use faultsense")
     k = default_probe_size(replica.gpus) if request.k is None else request.k
@@ -97,7 +100,7 @@ def settle(db: Session, replica: Replica, request: LocalizeRequest) -> SessionSe
     try:
         settings = SessionSettings(
             gpus=replica.gpus,
-            strategy="faultsense" if request.strategy == "auto" else request.strategy,
+            strategy=strategy,
             k=k,
             baseline=request.baseline or default_baseline(replica.gpus, k),
             prompt_tokens=request.prompt_tokens,
@@ -116,6 +119,16 @@ def settle(db: Session, replica: Replica, request: LocalizeRequest) -> SessionSe
         _check_load(replica, settings)
         _check_pace(replica, settings)
     return settings
+
+
+def _strategy(replica: Replica, request: LocalizeRequest) -> str:
+    """``auto`` by what the replica can do (DESIGN section 5, last table), and by what the request asks for."""
+    if request.strategy != "auto":
+        return request.strategy
+    threshold = any(
+        name in request.model_fields_set and getattr(request, name) is not None for name in THRESHOLD_FIELDS
+    )
+    return "adaptive" if replicas.capabilities(replica).any_shape and not threshold else "faultsense"
 
 
 def _assumptions(replica: Replica, request: LocalizeRequest) -> Assumptions:
@@ -162,8 +175,10 @@ def plan(replica: Replica, settings: SessionSettings) -> PlanOut:
         lower_bound=sweep.lower_bound,
         measurements=sweep.measurements,
         tokens=tokens,
+        path_units=sweep.path_units * settings.tokens,
         seconds_at_least=round(max(waits), 3),
         detectable=Detectable.model_validate(sweep.detectable),
+        by_transport={name: Detectable.model_validate(some) for name, some in sweep.by_transport.items()},
     )
 
 

@@ -26,9 +26,21 @@ def test_contract() -> None:
 
 
 def test_where_the_transport_is_not_known_the_worse_one_counts() -> None:
-    unknown, shared = (run(*PLAN, "--transport", t, "--json").document for t in ("unknown", "shared"))
-    assert unknown == shared
+    unknown, serial, shared = (
+        run(*PLAN, "--transport", t, "--json").document for t in ("unknown", "serial", "shared")
+    )
     assert unknown == run(*PLAN, "--json").document
+    of_each = unknown.pop("by_transport")
+    assert of_each.keys() == {"serial", "shared"}
+    assert shared.pop("by_transport") == {"shared": of_each["shared"]}
+    assert unknown == shared
+    assert of_each["serial"]["path"] <= of_each["shared"]["path"] == unknown["detectable"]["path"]
+    assert serial["by_transport"].keys() == {"serial"}
+
+
+def test_where_a_rank_has_many_receivers_the_transports_differ() -> None:
+    of_each = run(*PLAN, "--target-path", 40, "--json").document["by_transport"]
+    assert of_each["serial"]["path"] < of_each["shared"]["path"]
 
 
 def test_in_words() -> None:

@@ -14,8 +14,8 @@ from app.localization.adaptive.noise import Floats
 
 # Readings of each set of GPUs: their scatter is the noise.
 ROUNDS = 3
-# Sets, and shifts of the ring, that are read at other loads: the lowest counts, as a fault may sit in the others.
-LIGHT_SETS, SHIFTS = 3, 3
+# Sets that are read at little load: the lowest counts, as a fault may sit in the others.
+LIGHT_SETS = 3
 # The load of self-loops where the server sets no limit.
 LOAD = 1024
 # No noise is believed to be smaller: a few readings may agree by chance.
@@ -65,6 +65,6 @@ def loop_costs(light_ms: float, loops_ms: float, load: int, sigma: float) -> Cos
 
 
 def with_paths(costs: Costs, shift_ms: float, load: int, sigma: float) -> Costs:
-    """The cost of a path and its noise, from a shift of the whole ring with ``load`` sequences a rank."""
+    """The cost of a path and its noise, from exchanges at ``load`` sequences a rank."""
     rest = shift_ms - costs.fixed_ms - costs.compute_ms * load
     return Costs(costs.fixed_ms, costs.compute_ms, max(0.0, rest) / load, sigma)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.localization.adaptive.calibration import ROUNDS
-from app.localization.adaptive.groups import Group, LoopGroup, Test, TestResult
+from app.localization.adaptive.groups import GpuGroup, Group, Test, TestResult
 from app.localization.adaptive.judge import Judge
 from app.localization.adaptive.levels import LevelClass, LogReading
 from app.localization.adaptive.measuring import Measurer
@@ -29,7 +29,7 @@ CLEARED = math.log(0.01)
 ACCEPTED, REJECTED = math.log(500), -4.0
 # Share of the suspicion that an item must hold before it is confirmed.
 SURE = 0.995
-SEARCH_STEPS = 60
+SEARCH_STEPS, ANCHOR_STEPS = 60, 16
 SWEEP_ROUNDS = 4
 CONFIRM_TURNS = 12
 REJECTIONS = 3
@@ -93,8 +93,16 @@ class Examiner:
         """What is accused."""
         return frozenset(found.component for found in self.found)
 
-    def examine(self, groups: Sequence[Group]) -> Steps[None]:
+    def examine(self, groups: Sequence[Group], rounds: int | None = None) -> Steps[None]:
         """Clear or accuse every item of some groups.
+
+        Parameters
+        ----------
+        groups : sequence of Group
+            Compared with each other.
+        rounds : int, optional
+            Readings of each before anything is judged; default: one, or more where the noise has to be learnt from
+            few groups.
 
         Raises
         ------
@@ -102,7 +110,7 @@ class Examiner:
             Before everything is decided.
         """
         self._beside = groups
-        yield from self._sweep(groups)
+        yield from self._sweep(groups, rounds)
         self._pad(groups)
         for group in groups:
             yield from self.resolve(group)
@@ -141,11 +149,11 @@ class Examiner:
 
     # --- the sweep
 
-    def _sweep(self, groups: Sequence[Group]) -> Steps[None]:
+    def _sweep(self, groups: Sequence[Group], rounds: int | None = None) -> Steps[None]:
         """Measure groups until each is cleared or clearly suspicious."""
         order = [groups[i] for i in self._rng.permutation(len(groups))]
         # Few groups tell little of each other: where the noise has to be learnt, each is read more than once.
-        rounds = ROUNDS if self._judge.learns and len(groups) <= FEW_GROUPS else 1
+        rounds = rounds or (ROUNDS if self._judge.learns and len(groups) <= FEW_GROUPS else 1)
         for reading in range(rounds):
             for group in order:
                 if len(group.results) <= reading:
@@ -168,7 +176,7 @@ class Examiner:
         return [cleared[i] for i in self._rng.permutation(len(cleared))[: max(0, count)]]
 
     def _pad(self, groups: Sequence[Group]) -> None:
-        loops = [group for group in groups if isinstance(group, LoopGroup)]
+        loops = [group for group in groups if isinstance(group, GpuGroup)]
         clear = [rank for g in loops if g.beliefs.evidence() < CLEARED for rank in g.ranks]
         for group in loops:
             group.padding = [rank for rank in clear if rank not in group.ranks]
@@ -201,12 +209,16 @@ class Examiner:
                 return item
             group.acquittals.append((item, odds))
             self._judge.believe_again(group)
-        self.unstable += [] if item is None else [group.component(item)]
+        self._unconfirmed(group, item)
         return None
+
+    def _unconfirmed(self, group: Group, item: int | None) -> None:
+        if group.decisive and item is not None:
+            self.unstable.append(group.component(item))
 
     def _search(self, group: Group) -> Steps[int | None]:
         """Noisy binary search for one item; None when the suspicion dissolves."""
-        for _ in range(SEARCH_STEPS):
+        for step in range(1, SEARCH_STEPS + 1):
             if group.beliefs.evidence() < CLEARED:
                 return None
             weights, nothing = group.beliefs.weights()
@@ -217,16 +229,25 @@ class Examiner:
             result = yield from self._take(group, test, f"search {group.component(best)}", 2)
             self._judge.believe(group, result)
             self._judge.mark(group, result)
-        self.unstable.append(group.component(int(group.beliefs.weights()[0].argmax())))
+            if step % ANCHOR_STEPS == 0:
+                yield from self._anchor(group)
+        self._unconfirmed(group, int(group.beliefs.weights()[0].argmax()))
         return None
+
+    def _anchor(self, group: Group) -> Steps[None]:
+        """Measure a cleared group: what is suspicious says nothing of the level, which drifts in a long search."""
+        cleared = [other for other in self._beside if other is not group and other.beliefs.evidence() < CLEARED]
+        if cleared and not self._judge.levels.known:
+            other = cleared[int(self._rng.integers(len(cleared)))]
+            yield from self._take(other, other.whole(), "recheck", 2)
+            self._judge.believe_again(group)
 
     def _confirm(self, group: Group, item: int) -> Steps[tuple[Found | None, float]]:
         """Interleaved pairs of the suspect alone and of clean references (DESIGN section 5, step 5).
 
         Gives what is confirmed, if it is, and the log odds of that.
         """
-        test = group.cut(item, item + 1)
-        effects = self._judge.effects(group, test)
+        effects = self._judge.effects(group, group.cut(item, item + 1))
         purpose = str(group.component(item))
         ratios, odds, number = np.zeros(len(effects)), 0.0, 0
         differences: list[float] = []
@@ -237,6 +258,7 @@ class Examiner:
             reference = self._reference(group, item, suspected)
             if reference is None and not self._judge.levels.known:
                 break  # nothing to compare it with: then nothing is accused
+            test = group.cut(item, item + 1)
             shapes = [test.shape] if reference is None else [test.shape, reference]
             seen = {}
             for shape in shapes if turn % 2 == 0 else reversed(shapes):
@@ -251,7 +273,7 @@ class Examiner:
             if reference is not None:
                 pairs.append((seen[False].value, seen[True].value))
             slowdown = math.exp(float(np.median(differences)))
-            if odds > ACCEPTED and turn >= 1 and slowdown > 1 and self._surely_slower(pairs):
+            if odds > ACCEPTED and turn + 1 >= group.least_turns and slowdown > 1 and self._surely_slower(pairs):
                 slow, fast = self._evidence(group, item)
                 numbers = tuple(sorted({*slow, number})), tuple(fast)
                 return Found(group.component(item), odds, slowdown, seen[False].censored, *numbers), odds

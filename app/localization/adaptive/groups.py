@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
+from typing import ClassVar
 
 import numpy as np
 
@@ -69,13 +70,18 @@ class Group(ABC):
     results: list[TestResult] = field(default_factory=list)
     acquittals: list[tuple[int, float]] = field(default_factory=list)
 
+    decisive: ClassVar[bool] = True
+    """Whether what it does not confirm stays suspicious; else a later sweep decides about it."""
+    least_turns: ClassVar[int] = 2
+    """Pairs of a confirmation, at least."""
+
     @abstractmethod
     def component(self, item: int) -> Component:
         """The component at a place."""
 
-    @abstractmethod
     def whole(self) -> Test:
         """The probe of the sweep: every item at once."""
+        return self.cut(0, self.beliefs.items)
 
     @abstractmethod
     def cut(self, low: int, high: int) -> Test:
@@ -91,8 +97,8 @@ class Group(ABC):
 
 
 @dataclass
-class LoopGroup(Group):
-    """GPUs that send to themselves only.
+class GpuGroup(Group):
+    """GPUs.
 
     Parameters
     ----------
@@ -109,8 +115,10 @@ class LoopGroup(Group):
     def component(self, item: int) -> Component:
         return gpu(self.ranks[item])
 
-    def whole(self) -> Test:
-        return self.cut(0, len(self.ranks))
+
+@dataclass
+class LoopGroup(GpuGroup):
+    """GPUs that send to themselves only."""
 
     def cut(self, low: int, high: int) -> Test:
         chosen = [self.ranks[i] for i in range(low, high) if not self.beliefs.excluded[i]]
@@ -202,9 +210,6 @@ class PathGroup(Group):
 
     def component(self, item: int) -> Component:
         return path(*self.pairs[item])
-
-    def whole(self) -> Test:
-        return self.cut(0, len(self.pairs))
 
     def cut(self, low: int, high: int) -> Test:
         if self.shifts:

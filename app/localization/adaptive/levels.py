@@ -24,7 +24,7 @@ class LevelClass:
     Parameters
     ----------
     form : str
-        ``loops``, ``shift`` or ``exchange``.
+        ``loops``, ``light`` (loops of little load), ``links``, ``shift`` or ``exchange``.
     hops : str
         ``any``, ``same_host`` or ``cross_host``.
     """
@@ -34,7 +34,7 @@ class LevelClass:
 
     def lends_to(self, other: LevelClass) -> bool:
         """Whether its level predicts the other's: the same load over the same kind of paths."""
-        return self != other and self.hops == other.hops and "loops" not in (self.form, other.form)
+        return self != other and self.hops == other.hops and {self.form, other.form} == {"shift", "exchange"}
 
 
 @dataclass(slots=True, eq=False)

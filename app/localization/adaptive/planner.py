@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from app.localization.adaptive.costs import Costs, Transport, certified_effect
@@ -17,6 +17,7 @@ MAX_REPEATS = 15
 REPEATS_OUT_OF_REACH = 3
 # Disjoint random parts of the GPUs, compared with each other: more of them than faults, as a rule.
 PARTS = 6
+TARGET_NAMES = ("path", "gpu", "delay_ms")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,8 @@ class LocalizePlan:
         Smallest ``path`` and ``gpu`` slowdown and ``delay_ms`` that are told from noise; infinite: none.
     reachable : bool
         Whether they reach the targets.
+    by_transport : dict
+        ``detectable`` for each transport that may hold; ``detectable`` itself is the worse.
     """
 
     r: int
@@ -84,6 +87,7 @@ class LocalizePlan:
     seconds_healthy: float
     detectable: dict[str, float]
     reachable: bool
+    by_transport: dict[str, dict[str, float]] = field(default_factory=dict)
 
     @property
     def measurements(self) -> int:
@@ -102,9 +106,14 @@ class LocalizePlan:
             "probes_healthy": self.probes_healthy,
             "path_units": self.path_units,
             "seconds_healthy": round(self.seconds_healthy, 3),
-            "detectable": {n: round(v, 3) if math.isfinite(v) else None for n, v in self.detectable.items()},
+            "detectable": _rounded(self.detectable),
             "reachable": self.reachable,
+            "by_transport": {transport: _rounded(smallest) for transport, smallest in self.by_transport.items()},
         }
+
+
+def _rounded(smallest: dict[str, float]) -> dict[str, float | None]:
+    return {name: round(value, 3) if math.isfinite(value) else None for name, value in smallest.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +174,14 @@ def plan_localize(
     loop_repeats = (
         _repeats(costs.gpu_effect(targets.gpu, loop_tokens, transports[0]), costs.sigma) or REPEATS_OUT_OF_REACH
     )
-    detectable = smallest_faults(
-        costs, transports, load=(sweep.tokens, loop_tokens), r=sweep.r, repeats=(sweep.repeats, loop_repeats)
-    )
+    by_transport = {
+        one: smallest_faults(
+            costs, [one], load=(sweep.tokens, loop_tokens), r=sweep.r, repeats=(sweep.repeats, loop_repeats)
+        )
+        for one in transports
+    }
+    # The worse of them is what holds whichever it is.
+    detectable = {name: max(each[name] for each in by_transport.values()) for name in TARGET_NAMES}
     over_paths = costs.healthy_ms(sweep.tokens, over_paths=True)
     loops = costs.healthy_ms(loop_tokens, over_paths=False)
     return LocalizePlan(
@@ -181,6 +195,7 @@ def plan_localize(
         seconds_healthy=(sweep.measurements() * over_paths + PARTS * loop_repeats * loops) / 1000,
         detectable=detectable,
         reachable=_reached(detectable, targets),
+        by_transport={str(one): smallest for one, smallest in by_transport.items()},
     )
 
 

@@ -10,12 +10,14 @@ import numpy as np
 
 from app.localization.adaptive.assumptions import Assumptions
 from app.localization.adaptive.beliefs import Beliefs
-from app.localization.adaptive.calibration import LIGHT_SETS, ROUNDS, SHIFTS, loop_costs, scatter, with_paths
+from app.localization.adaptive.calibration import LIGHT_SETS, ROUNDS, loop_costs, scatter, with_paths
+from app.localization.adaptive.costs import Transport
 from app.localization.adaptive.designs import matchings, mixed_ring, parts, shift_groups
 from app.localization.adaptive.examiner import Examiner, TooManyFaults
 from app.localization.adaptive.groups import Group, LoopGroup, PathGroup, PathSweep, Test
 from app.localization.adaptive.judge import Judge
 from app.localization.adaptive.levels import LevelClass, Levels
+from app.localization.adaptive.links import link_groups
 from app.localization.adaptive.measuring import Measurer, OutOfMeasurements
 from app.localization.adaptive.model import CostModel
 from app.localization.adaptive.noise import Floats, Noise
@@ -23,7 +25,7 @@ from app.localization.adaptive.planner import PARTS
 from app.localization.components import Component
 from app.localization.record import Record, Steps
 from app.localization.settings import Settings
-from app.localization.shapes import Exchange, Ranks, Shift
+from app.localization.shapes import Exchange, Ranks
 from app.localization.strategies.base import Note, Report, Strategy, SweepPlan
 from app.localization.strategies.soft_report import (
     OUT_OF_MEASUREMENTS,
@@ -45,6 +47,8 @@ FEW, THREE = 5, 3
 # Bound on measurements, in healthy sweeps.
 LIMIT_SWEEPS, LIMIT_MORE = 2, 200
 HOPS = ("any", "same_host", "cross_host")
+# How much longer the first readings of sends may take than the costs say before a NIC is looked for, log.
+FIRST, MUCH_DEARER = 2, math.log(1.25)
 
 
 class Adaptive(Strategy):
@@ -58,6 +62,7 @@ class Adaptive(Strategy):
         self._groups: list[Group] = []
         self._loops_done = self._paths_done = False
         self._incomparable: list[Component] = []
+        self._by_links: list[Component] = []
         self._refused: int | None = None
         self._model = CostModel(settings.gpus, len(set(settings.hosts or (0,))), self._told)
         noise = Noise.of(self._model.costs.sigma)
@@ -82,11 +87,21 @@ class Adaptive(Strategy):
 
     def plan(self) -> SweepPlan:
         gpus, plan = self.settings.gpus, self._model.plan
+        probes, measurements, path_units = plan.probes_healthy, plan.measurements, plan.path_units
+        sequences = measurements * gpus * plan.tokens
         if self._in_one:
-            return SweepPlan(1, 1, gpus * (gpus - 1), 1, detectable(self.settings, self._smallest()))
-        sequences = plan.measurements * gpus * plan.tokens
+            probes, measurements, sequences, path_units = 1, 1, gpus * (gpus - 1), gpus * (gpus - 1)
         return SweepPlan(
-            plan.probes_healthy, plan.measurements, sequences, 1, detectable(self.settings, self._smallest())
+            probes,
+            measurements,
+            sequences,
+            path_units if self.settings.paths_selectable else 0,
+            lower_bound=1,
+            detectable=detectable(self.settings, self._smallest()),
+            by_transport={
+                transport: detectable(self.settings, self._smallest((transport,)))
+                for transport in self._model.transports
+            },
         )
 
     def planned(self) -> int:
@@ -111,6 +126,8 @@ class Adaptive(Strategy):
             self.notes.append(unstable(self._examiner.unstable))
         if self._incomparable:
             self.notes.append(_nothing_to_compare(self._incomparable))
+        if self._by_links:
+            self.notes.append(_by_links(self._by_links))
 
     def _stages(self) -> Steps[None]:
         if not self.settings.paths_selectable:
@@ -120,10 +137,12 @@ class Adaptive(Strategy):
             yield from self._halve()
         else:
             yield from self._loops()
-            ring = mixed_ring(self._alive(), self.settings.hosts, self._rng)
-            if self._told.costs is None and not self._few:
-                yield from self._calibrate_paths(ring)
-            yield from self._paths(ring)
+            if self._told.costs is None:
+                yield from self._links()
+            groups = self._path_groups(self._ring())
+            if self._told.costs is not None and (yield from self._dearer(groups)) and (yield from self._links()):
+                groups = self._path_groups(self._ring())
+            yield from self._paths(groups)
 
     def _halve(self) -> Steps[None]:
         """One probe over everything; while that is slow, halve the GPUs, then the paths (the binary model)."""
@@ -174,18 +193,36 @@ class Adaptive(Strategy):
         """Whether every shift is a probe of its own in any case, so that there is little to plan."""
         return self.settings.gpus // 2 <= FEWEST_GROUPS
 
-    def _calibrate_paths(self, ring: Ranks) -> Steps[None]:
-        """The cost of a path, and its noise: shifts of the whole ring, of which some may hold a slow path."""
-        load, values = self._model.plan.tokens, []
-        for shift in range(1, min(SHIFTS, len(ring) // 2) + 1):
-            shape, repeats = Shift((ring,), (shift,), load), []
-            for _ in range(ROUNDS):
-                repeats.append((yield from self._examiner.read_shape(shape, LevelClass("calibration"))))
-            values.append(repeats)
-        if values:
-            sigma, lowest = scatter(values), min(median(repeats) for repeats in values)
-            self._judge.learn(sigma)
-            self._model.assume(with_paths(self._model.costs, math.exp(lowest), load, sigma))
+    def _links(self) -> Steps[bool]:
+        """GPUs all of whose links are slow, and what a path costs; gives whether there are any.
+
+        Sets of GPUs that exchange at the same load, hop class by hop class: compared with each other, since every
+        probe of the sweep over the paths holds every NIC.
+        """
+        hosts = self.settings.hosts
+        load, before, levels = self._model.plan.tokens, len(self._examiner.found), []
+        for hops in ("any",) if hosts is None or len(set(hosts)) < 2 else ("cross_host", "same_host"):
+            sweep = PathSweep(hops, hosts, load, severities=self._model.hypotheses.severities)
+            groups = link_groups(self._ring(), sweep, self._rng)
+            if groups:
+                yield from self._examiner.examine(groups, rounds=1)
+                levels.append(self._levels.level(groups[0].level_class))
+        self._by_links += [found.component for found in self._examiner.found[before:]]
+        known = [level for level in levels if level is not None]
+        if self._told.costs is None and not self._few and known:
+            sigma = self._judge.noise.sigma
+            self._model.assume(with_paths(self._model.costs, math.exp(max(known)), load, sigma))
+        return len(self._examiner.found) > before
+
+    def _dearer(self, groups: Sequence[PathGroup]) -> Steps[bool]:
+        """Whether sends take much longer than the costs that were given, in each of the first readings."""
+        first = groups[:FIRST]
+        yield from self._examiner.read(first)
+        most = self._model.log_ms(over_paths=True) + MUCH_DEARER
+        return bool(first) and all(group.results[0].reading.value > most for group in first)
+
+    def _ring(self) -> Ranks:
+        return mixed_ring(self._alive(), self.settings.hosts, self._rng)
 
     def _loop_group(self, ranks: Sequence[int], width: int) -> LoopGroup:
         order = tuple(int(rank) for rank in self._rng.permutation(list(ranks)))
@@ -197,13 +234,11 @@ class Adaptive(Strategy):
         slow = {found.component.members[0] for found in self._examiner.found}
         return [rank for rank in range(self.settings.gpus) if rank not in slow]
 
-    def _paths(self, ring: Ranks) -> Steps[None]:
+    def _paths(self, groups: Sequence[PathGroup]) -> Steps[None]:
         """Paths between the GPUs that are not slow, by groups of cyclic shifts."""
-        groups = self._path_groups(ring)
-        if not groups:
-            return
-        self._groups += groups
-        yield from self._examiner.examine(groups)
+        if groups:
+            self._groups += groups
+            yield from self._examiner.examine(groups)
 
     def _path_groups(self, ring: Ranks) -> list[PathGroup]:
         if len(ring) < 2:
@@ -257,10 +292,10 @@ class Adaptive(Strategy):
             complete=complete,
         )
 
-    def _smallest(self) -> dict[str, float]:
-        """What is told from noise with the planned repeats, by the worse transport unless one is known."""
+    def _smallest(self, transports: Sequence[Transport] | None = None) -> dict[str, float]:
+        """What is told from noise with the planned repeats, by the worst of the transports that may hold."""
         told = self._told.costs
-        return self._model.smallest(self._judge.noise.sigma if told is None else told.sigma)
+        return self._model.smallest(self._judge.noise.sigma if told is None else told.sigma, transports)
 
     def _level(self) -> float | None:
         """Level of the sweep over the paths, or of the self-loops where that is all there is; log ms."""
@@ -309,6 +344,16 @@ def _enough_groups(ring: Ranks, planned: Sequence[tuple[int, ...]], sweep: PathS
     if len(some) < FEWEST_GROUPS:
         some = [[pair] for matching in some for pair in matching]
     return [PathGroup.of_matchings(ring, [matching], sweep) for matching in some]
+
+
+def _by_links(components: Sequence[Component]) -> Note:
+    names = ", ".join(map(str, components))
+    return Note(
+        "links",
+        f"{names}: as fast as others at sends to itself, slow at sends to any other GPU: rather its NIC or link"
+        " than the GPU itself",
+        open=False,
+    )
 
 
 def _nothing_to_compare(components: Sequence[Component]) -> Note:

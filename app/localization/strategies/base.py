@@ -100,19 +100,23 @@ class SweepPlan:
     ----------
     probes, measurements : int
         Distinct ones, and every time one is taken.
-    sequences : int
-        Sequences of all measurements together.
+    sequences, path_units : int
+        Sequences of all measurements together, and how many of them cross a path.
     lower_bound : int
         No strategy with such probes needs fewer.
     detectable : dict
         Smallest faults it can see.
+    by_transport : dict
+        The same where it depends on the transport, for each that may hold; what is certified is the worse.
     """
 
     probes: int
     measurements: int
     sequences: int
+    path_units: int
     lower_bound: int
     detectable: dict[str, float | None]
+    by_transport: dict[str, dict[str, float | None]] = field(default_factory=dict)
 
 
 class Strategy(ABC):

@@ -49,6 +49,7 @@ class FaultSense(Strategy):
             probes=len(cover),
             measurements=len(cover) * repeats,
             sequences=sum(len(members) ** 2 for members in cover) * repeats,
+            path_units=sum(len(members) * (len(members) - 1) for members in cover) * repeats,
             lower_bound=schonheim_bound(n, k) if self.settings.paths_selectable else -(-n // k),
             detectable=detectable(self.settings, None),
         )

@@ -128,7 +128,8 @@ class FixedSize(Strategy):
         n, k, count = self.settings.gpus, self.settings.k, len(self._cover)
         bound = schonheim_bound(n, k) if self.settings.paths_selectable else -(-n // k)
         sequences = sum(len(members) ** 2 for members in self._cover) * self._sequences
-        return SweepPlan(count, count, sequences, bound, detectable(self.settings, self._smallest()))
+        path_units = sum(len(members) * (len(members) - 1) for members in self._cover) * self._sequences
+        return SweepPlan(count, count, sequences, path_units, bound, detectable(self.settings, self._smallest()))
 
     def planned(self) -> int:
         return max(len(self._cover), self.record.measurements)

@@ -73,13 +73,26 @@ def isolates(probe: Probe, suspect: Component, accused: Sequence[Component]) -> 
     return not paths and suspect in touched and not touched & (set(accused) - {suspect})
 
 
+def links_of(suspect: Component, probe: Probe) -> list[bool]:
+    """For every path of a probe, whether it is one of the suspect's."""
+    return [suspect.members[0] in c.members for c in probe.components() if c.kind == "path"]
+
+
 def check_confirmed(run: Run) -> None:
-    """Never an accusation without a confirmation: twice beside a probe like its isolating one, but without it."""
+    """Never an accusation without a confirmation: twice beside a probe like its isolating one, but without it.
+
+    A GPU accused for its links: a probe over its paths only, beside one over those of others.
+    """
+    by_links = " ".join(reason["text"] for reason in run.verdict.reasons if reason["code"] == "links")
     probes = run.session.strategy.record.probes
     accused = [parse_component(name) for name in run.verdict.names]
     order = [event.data["number"] for event in run.events]
     for suspect, component in zip(run.verdict.suspects, accused, strict=True):
-        alone = {n for n in suspect.accusing if isolates(probes[n], component, accused)}
-        clean = {n for n, probe in probes.items() if component not in probe.components()}
+        if suspect.name in by_links.partition(": as")[0].split(", "):
+            alone = {n for n in suspect.accusing if all(links_of(component, probes[n]))}
+            clean = {n for n, probe in probes.items() if not any(links_of(component, probe))}
+        else:
+            alone = {n for n in suspect.accusing if isolates(probes[n], component, accused)}
+            clean = {n for n, probe in probes.items() if component not in probe.components()}
         pairs = sum((a in alone and b in clean) or (a in clean and b in alone) for a, b in pairwise(order))
         assert pairs >= 2, f"{component} was accused without confirmation"
