@@ -76,7 +76,7 @@ def test_dry_run_shows_the_plan_and_starts_nothing(service: Service, emulated: E
     assert (plan["probes"], plan["lower_bound"], plan["measurements"]) == (6, 6, 6)
     assert plan["settings"]["k"] == 4
     words = service.run("localize", name, *QUICK, "--dry-run")
-    assert words.out.startswith("6 probes to cover (lower bound 6), 6 measurements")
+    assert words.out.startswith("faultsense: 6 probes to certify it healthy (lower bound 6), 6 measurements")
     assert service.call("GET", "/jobs")["items"] == []
 
 

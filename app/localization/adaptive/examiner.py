@@ -59,6 +59,8 @@ class Found:
         That probe was cut off at its deadline: it is at least so slow.
     accusing, acquitting : tuple of int
         Numbers of the probes that contain it and were slow, and of those that were not.
+    of_links : bool
+        A GPU is slow at sends to others, whoever they are, and not at sends to itself.
     """
 
     component: Component
@@ -67,6 +69,7 @@ class Found:
     censored: bool
     accusing: tuple[int, ...]
     acquitting: tuple[int, ...]
+    of_links: bool = False
 
 
 class Examiner:
@@ -213,7 +216,7 @@ class Examiner:
         return None
 
     def _unconfirmed(self, group: Group, item: int | None) -> None:
-        if group.decisive and item is not None:
+        if not group.of_links and item is not None:
             self.unstable.append(group.component(item))
 
     def _search(self, group: Group) -> Steps[int | None]:
@@ -249,7 +252,7 @@ class Examiner:
         """
         effects = self._judge.effects(group, group.cut(item, item + 1))
         purpose = str(group.component(item))
-        ratios, odds, number = np.zeros(len(effects)), 0.0, 0
+        ratios, odds, alone = np.zeros(len(effects)), 0.0, set[int]()
         differences: list[float] = []
         pairs: list[tuple[float, float]] = []
         # What else is suspicious may be slow as well.
@@ -265,7 +268,7 @@ class Examiner:
                 taken, reading = yield from self._measure(shape, test.of, purpose, 2)
                 reading.clean = 0.5 if shape is reference else 1e-3
                 seen[shape is reference] = reading
-                number = number if shape is reference else taken
+                alone |= set() if shape is reference else {taken}
             more, difference = self._compare(effects, seen[False], seen.get(True))
             ratios += more
             odds = log_mean(ratios)
@@ -275,8 +278,9 @@ class Examiner:
             slowdown = math.exp(float(np.median(differences)))
             if odds > ACCEPTED and turn + 1 >= group.least_turns and slowdown > 1 and self._surely_slower(pairs):
                 slow, fast = self._evidence(group, item)
-                numbers = tuple(sorted({*slow, number})), tuple(fast)
-                return Found(group.component(item), odds, slowdown, seen[False].censored, *numbers), odds
+                numbers = tuple(sorted(slow | alone)), tuple(sorted(set(fast) - alone))
+                component, censored = group.component(item), seen[False].censored
+                return Found(component, odds, slowdown, censored, *numbers, of_links=group.of_links), odds
             if odds < REJECTED:
                 break
         return None, odds

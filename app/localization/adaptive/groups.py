@@ -70,8 +70,8 @@ class Group(ABC):
     results: list[TestResult] = field(default_factory=list)
     acquittals: list[tuple[int, float]] = field(default_factory=list)
 
-    decisive: ClassVar[bool] = True
-    """Whether what it does not confirm stays suspicious; else a later sweep decides about it."""
+    of_links: ClassVar[bool] = False
+    """Whether an item is all links of a GPU: what is not confirmed is then left to the sweep over paths."""
     least_turns: ClassVar[int] = 2
     """Pairs of a confirmation, at least."""
 

@@ -41,7 +41,7 @@ class LinkGroup(GpuGroup):
     rng: np.random.Generator = field(default_factory=np.random.default_rng)
     _partners: dict[int, list[int]] = field(default_factory=dict)
 
-    decisive = False
+    of_links = True
     least_turns = PARTNERS
 
     def cut(self, low: int, high: int) -> Test:

@@ -13,7 +13,7 @@ from app.localization.adaptive.beliefs import Beliefs
 from app.localization.adaptive.calibration import LIGHT_SETS, ROUNDS, loop_costs, scatter, with_paths
 from app.localization.adaptive.costs import Transport
 from app.localization.adaptive.designs import matchings, mixed_ring, parts, shift_groups
-from app.localization.adaptive.examiner import Examiner, TooManyFaults
+from app.localization.adaptive.examiner import Examiner, Found, TooManyFaults
 from app.localization.adaptive.groups import Group, LoopGroup, PathGroup, PathSweep, Test
 from app.localization.adaptive.judge import Judge
 from app.localization.adaptive.levels import LevelClass, Levels
@@ -62,7 +62,6 @@ class Adaptive(Strategy):
         self._groups: list[Group] = []
         self._loops_done = self._paths_done = False
         self._incomparable: list[Component] = []
-        self._by_links: list[Component] = []
         self._refused: int | None = None
         self._model = CostModel(settings.gpus, len(set(settings.hosts or (0,))), self._told)
         noise = Noise.of(self._model.costs.sigma)
@@ -126,8 +125,6 @@ class Adaptive(Strategy):
             self.notes.append(unstable(self._examiner.unstable))
         if self._incomparable:
             self.notes.append(_nothing_to_compare(self._incomparable))
-        if self._by_links:
-            self.notes.append(_by_links(self._by_links))
 
     def _stages(self) -> Steps[None]:
         if not self.settings.paths_selectable:
@@ -207,7 +204,6 @@ class Adaptive(Strategy):
             if groups:
                 yield from self._examiner.examine(groups, rounds=1)
                 levels.append(self._levels.level(groups[0].level_class))
-        self._by_links += [found.component for found in self._examiner.found[before:]]
         known = [level for level in levels if level is not None]
         if self._told.costs is None and not self._few and known:
             sigma = self._judge.noise.sigma
@@ -288,7 +284,7 @@ class Adaptive(Strategy):
             untested=self._untested(),
             smallest=self._smallest(),
             level=self._level(),
-            notes=self.notes,
+            notes=[*self.notes, *_slow_links(self._examiner.found)],
             complete=complete,
         )
 
@@ -346,14 +342,12 @@ def _enough_groups(ring: Ranks, planned: Sequence[tuple[int, ...]], sweep: PathS
     return [PathGroup.of_matchings(ring, [matching], sweep) for matching in some]
 
 
-def _by_links(components: Sequence[Component]) -> Note:
-    names = ", ".join(map(str, components))
-    return Note(
-        "links",
-        f"{names}: as fast as others at sends to itself, slow at sends to any other GPU: rather its NIC or link"
-        " than the GPU itself",
-        open=False,
+def _slow_links(found: Sequence[Found]) -> list[Note]:
+    names = ", ".join(str(one.component) for one in found if one.of_links)
+    text = (
+        "as fast as others at sends to itself, slow at sends to any other GPU: rather its NIC or link than the GPU"
     )
+    return [Note("links", f"{names}: {text} itself", open=False)] if names else []
 
 
 def _nothing_to_compare(components: Sequence[Component]) -> Note:

@@ -83,16 +83,18 @@ def check_confirmed(run: Run) -> None:
 
     A GPU accused for its links: a probe over its paths only, beside one over those of others.
     """
-    by_links = " ".join(reason["text"] for reason in run.verdict.reasons if reason["code"] == "links")
+    links = " ".join(reason["text"] for reason in run.verdict.reasons if reason["code"] == "links")
+    by_links = set(links.partition(": as")[0].split(", "))
     probes = run.session.strategy.record.probes
     accused = [parse_component(name) for name in run.verdict.names]
     order = [event.data["number"] for event in run.events]
     for suspect, component in zip(run.verdict.suspects, accused, strict=True):
-        if suspect.name in by_links.partition(": as")[0].split(", "):
+        if suspect.name in by_links:
             alone = {n for n in suspect.accusing if all(links_of(component, probes[n]))}
             clean = {n for n, probe in probes.items() if not any(links_of(component, probe))}
         else:
-            alone = {n for n in suspect.accusing if isolates(probes[n], component, accused)}
+            others = [other for other in accused if str(other) not in by_links]
+            alone = {n for n in suspect.accusing if isolates(probes[n], component, others)}
             clean = {n for n, probe in probes.items() if component not in probe.components()}
         pairs = sum((a in alone and b in clean) or (a in clean and b in alone) for a, b in pairwise(order))
         assert pairs >= 2, f"{component} was accused without confirmation"
