@@ -99,7 +99,7 @@ def _summary(outcome: Outcome, suspects: list[Suspect], notes: list[Note], cost:
     if outcome == "localized":
         parts = ", ".join(_phrase(suspect) for suspect in suspects)
         return f"{parts} ({effort})"
-    because = "; ".join(note.text for note in notes if note.open or outcome == "uniform_slowdown")
+    because = "; ".join(note.text for note in notes if note.open or note.code == "slower_than_history")
     if outcome == "healthy":
         return f"no slow GPU and no slow path found ({effort})"
     label = "uniform slowdown" if outcome == "uniform_slowdown" else "inconclusive"

@@ -46,6 +46,12 @@ MANY = 16
 FEW, THREE = 5, 3
 # Bound on measurements, in healthy sweeps.
 LIMIT_SWEEPS, LIMIT_MORE = 2, 200
+WHOLE_STEPS = Note(
+    "whole_steps",
+    "with so few GPUs a step is not split into its parts: the smallest faults that could be seen are slowdowns of"
+    " whole steps, so of a component alone they are larger",
+    open=False,
+)
 HOPS = ("any", "same_host", "cross_host")
 # How much longer the first readings of sends may take than the costs say before a NIC is looked for, log.
 FIRST, MUCH_DEARER = 2, math.log(1.25)
@@ -178,6 +184,7 @@ class Adaptive(Strategy):
         self._judge.learn(sigma)
         if self._few:
             self._model.assume_unsplit(math.exp(lowest), load, sigma)
+            self.notes.append(WHOLE_STEPS)
             return
         light = []
         for group in groups[:LIGHT_SETS]:

@@ -134,7 +134,7 @@ def test_where_paths_are_not_selectable_none_is_named_and_gpus_are(told: Assumpt
     assert (run.verdict.detectable["path"], run.verdict.masked) == (None, [])
     run = noise_free(blind, [path(2, 3)])
     assert (run.verdict.names, run.verdict.outcome) == ([], "inconclusive")
-    assert run.codes == {"paths_not_selectable"}
+    assert run.codes - {"whole_steps"} == {"paths_not_selectable"}
 
 
 @pytest.mark.parametrize("sigma", [0.05, 0.5])
