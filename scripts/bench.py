@@ -5,6 +5,7 @@ python scripts/bench.py cover|skew|overhead|memory|memory_slope|api|store [--out
 python scripts/bench.py localize       a quarter of an hour on two cores; tables and pictures into docs/benchmarks
 python scripts/bench.py localize --from bench/localize.json    the tables and pictures of that file
 VLLM_VENV=... python scripts/bench.py shapes_vllm    probe shapes on a real vLLM server, a quarter of an hour
+VLLM_VENV=... [VLLM_RANKS=8] python scripts/bench.py localize_vllm    both strategies there, half an hour
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from scripts.benchmarks.common import Result  # noqa: E402
 from scripts.benchmarks.cover import cover  # noqa: E402
 from scripts.benchmarks.localize import localize  # noqa: E402
 from scripts.benchmarks.localize_report import report  # noqa: E402
+from scripts.benchmarks.localize_vllm import localize_vllm, page  # noqa: E402
 from scripts.benchmarks.memory import memory, memory_slope  # noqa: E402
 from scripts.benchmarks.overhead import overhead  # noqa: E402
 from scripts.benchmarks.shapes_vllm import shapes_vllm  # noqa: E402
@@ -35,8 +37,10 @@ from scripts.benchmarks.store import store  # noqa: E402
 BENCHMARKS: dict[str, Callable[[], Result]] = {
     function.__name__: function for function in (cover, skew, overhead, memory, memory_slope, api, store)
 }
-# Run by name only: one takes long and writes into the documentation, one needs an environment of its own.
-BY_NAME: dict[str, Callable[[], Result]] = {"localize": localize, "shapes_vllm": shapes_vllm}
+# Run by name only: they take long, write into the documentation, or need an environment of their own.
+BY_NAME: dict[str, Callable[[], Result]] = {
+    function.__name__: function for function in (localize, localize_vllm, shapes_vllm)
+}
 PAGES = ROOT / "docs" / "benchmarks"
 
 
@@ -66,6 +70,11 @@ def main() -> None:
     out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     if "localize" in results:
         _report(results["localize"])
+    if "localize_vllm" in results:
+        written = PAGES / f"localize-vllm-{results['localize_vllm']['ranks']}.md"
+        written.parent.mkdir(parents=True, exist_ok=True)
+        written.write_text(page(results["localize_vllm"]), encoding="utf-8")
+        print(written)
 
 
 def _report(results: Result) -> None:
