@@ -52,8 +52,8 @@ def page(result: Result) -> str:
     lines = [
         f"# Real vLLM, {result['ranks']} ranks",
         "",
-        "Data-parallel, expert-parallel ranks on CPUs, sparse all-to-all, faults by this project's plugin; jobs over"
-        " HTTP, both strategies in turns on the same server. Costs are medians.",
+        "Data-parallel, expert-parallel ranks on CPUs, sparse all-to-all, faults by this project's plugin; jobs"
+        " over HTTP, both strategies in turns on the same server. Costs are medians.",
         "",
         f"    VLLM_VENV=... VLLM_RANKS={result['ranks']} python scripts/bench.py localize_vllm",
         "",
