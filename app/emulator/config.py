@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -148,6 +148,6 @@ class EmulatorConfig(BaseModel):
         """Return the host name of every rank."""
         return tuple(place.host for place in self.placement.places)
 
-    def topology(self) -> dict[str, list[dict[str, object]]]:
+    def topology(self) -> dict[str, Any]:
         """Return the topology document: per GPU its rank, host and device, and NIC, rail and leaf where stated."""
         return self.placement.document()

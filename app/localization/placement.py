@@ -6,10 +6,10 @@ and crosses a leaf's uplinks when exactly one end is under that leaf.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +53,7 @@ class Place:
     nic: str | None = None
     rail: str | None = None
     leaf: str | None = None
+    rack: str | None = None
 
 
 @dataclass(frozen=True)
@@ -63,24 +64,34 @@ class Placement:
     ----------
     places : tuple of Place
         By rank, at least two.
+    parents : mapping of str to str
+        The switch above a switch; leaves are the lowest. Without cycles.
     """
 
     places: tuple[Place, ...]
+    parents: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @cached_property
     def hosts(self) -> tuple[int, ...]:
         """Host number of every rank, in order of first appearance."""
         return _numbered([place.host for place in self.places])
 
-    def document(self) -> dict[str, list[dict[str, object]]]:
+    def document(self) -> dict[str, Any]:
         """The topology document that ``PUT /replicas/{id}/topology`` takes; what was not stated is left out."""
-        fields = ("host", "device", "nic", "rail", "leaf")
-        return {
-            "gpus": [
-                {"rank": rank, **{f: getattr(place, f) for f in fields if getattr(place, f) is not None}}
-                for rank, place in enumerate(self.places)
-            ]
-        }
+        fields = ("host", "device", "nic", "rail", "leaf", "rack")
+        gpus = [
+            {"rank": rank, **{f: getattr(place, f) for f in fields if getattr(place, f) is not None}}
+            for rank, place in enumerate(self.places)
+        ]
+        return {"gpus": gpus, **({"parents": dict(self.parents)} if self.parents else {})}
+
+    def switches(self, leaf: str | None) -> tuple[str, ...]:
+        """A leaf and the switches above it, the lowest first; none where no leaf is stated."""
+        found: list[str] = []
+        while leaf is not None:
+            found.append(leaf)
+            leaf = self.parents.get(leaf)
+        return tuple(found)
 
     def names(self, kind: PartKind) -> tuple[str, ...]:
         """Names of the parts of one kind, in order of first appearance."""
