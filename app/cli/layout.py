@@ -71,7 +71,7 @@ def read_placement(
 def _from_file(path: Path, gpus: int) -> Placement:
     from pydantic import ValidationError
 
-    from app.localization.placement import Place, Placement
+    from app.topology import documents
     from app.topology.schemas import TopologyIn
 
     with refusing(OSError), path.open("rb") as file:
@@ -84,5 +84,4 @@ def _from_file(path: Path, gpus: int) -> Placement:
         raise Refused(f"{path}: {validation_message(error)}") from None
     if len(document.gpus) != gpus:
         raise Refused(f"{path}: has {len(document.gpus)} GPUs, not {gpus}")
-    ranked = sorted(document.gpus, key=lambda place: place.rank)
-    return Placement(tuple(Place(g.host, g.device, g.nic, g.rail, g.leaf) for g in ranked))
+    return documents.placement(document.model_dump())
