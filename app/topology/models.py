@@ -23,6 +23,8 @@ class TopologyVersion(Base):
             unique=True,
             postgresql_where=text("valid_to IS NULL"),
         ),
+        # Which version held at a time.
+        Index("ix_topology_versions_replica_id_valid_from", "replica_id", "valid_from", "version"),
     )
 
     replica_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("replicas.id", ondelete="CASCADE"), primary_key=True)
