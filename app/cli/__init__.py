@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from app import __version__
-from app.cli import client, core, demo, emulate, keys, plan, probe_model, serve, simulate, webhooks
+from app.cli import client, core, demo, emulate, keys, plan, probe_model, serve, simulate, topology, webhooks
 from app.cli.output import Refused, fail
 
 app = typer.Typer(
@@ -27,6 +27,7 @@ emulate.add_to(app)
 demo.add_to(app)
 app.add_typer(keys.app, name="keys")
 app.add_typer(webhooks.app, name="webhooks")
+app.add_typer(topology.app, name="topology")
 app.add_typer(probe_model.app, name="probe-model")
 
 

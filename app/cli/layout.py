@@ -68,18 +68,29 @@ def read_placement(
         return layout(gpus, hosts, nics_per_host=nics_per_host, leaves=leaves)
 
 
+def read_topology_file(path: Path) -> bytes:
+    """Content of a file.
+
+    Raises
+    ------
+    Refused
+        When it cannot be read, or is larger than any topology.
+    """
+    with refusing(OSError), path.open("rb") as file:
+        content = file.read(MAX_TOPOLOGY_BYTES + 1)
+    if len(content) > MAX_TOPOLOGY_BYTES:
+        raise Refused(f"{path}: larger than {MAX_TOPOLOGY_BYTES} bytes")
+    return content
+
+
 def _from_file(path: Path, gpus: int) -> Placement:
     from pydantic import ValidationError
 
     from app.topology import documents
     from app.topology.schemas import TopologyIn
 
-    with refusing(OSError), path.open("rb") as file:
-        content = file.read(MAX_TOPOLOGY_BYTES + 1)
-    if len(content) > MAX_TOPOLOGY_BYTES:
-        raise Refused(f"{path}: larger than {MAX_TOPOLOGY_BYTES} bytes")
     try:
-        document = TopologyIn.model_validate_json(content)
+        document = TopologyIn.model_validate_json(read_topology_file(path))
     except ValidationError as error:
         raise Refused(f"{path}: {validation_message(error)}") from None
     if len(document.gpus) != gpus:

@@ -1,0 +1,121 @@
+"""A table with one GPU a line; the header names the columns, in any order. Commas, semicolons or tabs part them.
+
+``rank`` is needed, ``host`` too unless the caller names it. ``tier1`` is the switch above ``leaf``, ``tier2`` the
+one above that, and so on. An empty cell states nothing.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from app.topology.errors import ImportRefused
+from app.topology.importers.draft import Draft
+
+FIELDS = ("rank", "host", "device", "nic", "rail", "leaf", "rack")
+_TIER = re.compile(r"tier([1-9]\d?)")
+_DELIMITERS = ",;\t"
+
+
+def has_header(text: str) -> bool:
+    """Whether the first line that is not empty is a header."""
+    line = next((line for line in text.split("\n") if line.strip()), "")
+    names = _names(next(csv.reader([line], delimiter=_delimiter(line)), []))
+    return "rank" in names and len(names) > 1
+
+
+def parse(text: str, host: str | None = None) -> Draft:
+    """GPUs in the order of the lines.
+
+    Parameters
+    ----------
+    text : str
+        The table.
+    host : str, optional
+        Host of all GPUs, where the table has no such column.
+
+    Raises
+    ------
+    ImportRefused
+        A column that is unknown, missing or stands twice, a line of another length, a rank that is no number, or a
+        switch under two others. Its column is the number of the cell.
+    """
+    rows = _rows(text)
+    line, cells = next(rows, (1, []))
+    names = _header(line, cells, host)
+    gpus: list[dict[str, Any]] = []
+    where: list[tuple[int, int]] = []
+    parents: dict[str, str] = {}
+    for line, cells in rows:
+        if len(cells) != len(names):
+            at = min(len(cells), len(names)) + 1
+            raise ImportRefused(f"{len(cells)} cells, the header has {len(names)}", line, at)
+        row = {name: cell.strip() for name, cell in zip(names, cells, strict=True)}
+        gpus.append(_gpu(row, names, line, host))
+        where.append((line, 1))
+        _add_tiers(row, names, line, parents)
+    return Draft(gpus, where, parents)
+
+
+def _rows(text: str) -> Iterator[tuple[int, list[str]]]:
+    """Line number and cells of every line that is not empty."""
+    first = next((line for line in text.split("\n") if line.strip()), "")
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(first), strict=True)
+    try:
+        for cells in reader:
+            if any(cell.strip() for cell in cells):
+                yield reader.line_num, cells
+    except csv.Error as error:
+        raise ImportRefused(f"not CSV: {error}", reader.line_num, 1) from None
+
+
+def _delimiter(line: str) -> str:
+    return max(_DELIMITERS, key=line.count)
+
+
+def _names(cells: Sequence[str]) -> list[str]:
+    return [cell.strip().lower() for cell in cells]
+
+
+def _header(line: int, cells: Sequence[str], host: str | None) -> list[str]:
+    names = _names(cells)
+    for column, name in enumerate(names, 1):
+        if name not in FIELDS and _TIER.fullmatch(name) is None:
+            raise ImportRefused(f"unknown column {name!r}; {', '.join(FIELDS)}, tier1, ... are", line, column)
+        if name in names[: column - 1]:
+            raise ImportRefused(f"column {name!r} stands twice", line, column)
+    for needed in ("rank", *(() if host is not None else ("host",))):
+        if needed not in names:
+            raise ImportRefused(f"there is no column {needed!r}", line, 1)
+    if host is not None and "host" in names:
+        raise ImportRefused("the table names its hosts; leave the host out", line, names.index("host") + 1)
+    tiers = sorted(int(match[1]) for match in map(_TIER.fullmatch, names) if match)
+    if tiers != list(range(1, len(tiers) + 1)) or (tiers and "leaf" not in names):
+        raise ImportRefused("tiers must be tier1, tier2, ... without gaps, above a column 'leaf'", line, 1)
+    return names
+
+
+def _gpu(row: Mapping[str, str], names: Sequence[str], line: int, host: str | None) -> dict[str, Any]:
+    rank = row["rank"]
+    if not (rank.isascii() and rank.isdigit() and len(rank) <= 6):
+        raise ImportRefused(f"rank {rank!r} is no number from 0", line, names.index("rank") + 1)
+    if host is None and not row["host"]:
+        raise ImportRefused("the host is empty", line, names.index("host") + 1)
+    stated = {name: row[name] for name in FIELDS[1:] if row.get(name)}
+    return {"rank": int(rank), **({} if host is None else {"host": host}), **stated}
+
+
+def _add_tiers(row: Mapping[str, str], names: Sequence[str], line: int, parents: dict[str, str]) -> None:
+    """Put the switches of a row above one another."""
+    below = row.get("leaf", "")
+    for tier in sorted((name for name in names if _TIER.fullmatch(name)), key=lambda name: int(name[4:])):
+        above, column = row[tier], names.index(tier) + 1
+        if above and not below:
+            raise ImportRefused(f"{above!r} is above nothing: the tier below it is empty", line, column)
+        if above and parents.setdefault(below, above) != above:
+            message = f"switch {below!r} is under {above!r} here and under {parents[below]!r} before"
+            raise ImportRefused(message, line, column)
+        below = above
