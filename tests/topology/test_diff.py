@@ -108,6 +108,21 @@ def test_gpus_that_came_and_went() -> None:
     assert gone.ranks[8:] == (8, 9, None, None)
 
 
+def test_a_rank_is_no_place_for_two() -> None:
+    """The GPU of rank 0 is gone, and that of rank 1 has taken its number."""
+    old, new = (
+        placement(Place("a", "GPU-0"), Place("a", "GPU-1")),
+        placement(Place("a", "GPU-1"), Place("a", "GPU-2")),
+    )
+    found = diff(old, new)
+    assert texts(old, new) == [
+        "device GPU-1 is now rank 0 (was 1)",
+        "rank 1 (GPU-2) is new, on a",
+        "rank 0 (GPU-0) is gone from a",
+    ]
+    assert (found.ranks, found.unchanged) == ((None, 0), (0,))
+
+
 def test_a_switch_that_was_moved_leaves_what_is_below_it_incomparable() -> None:
     places = (Place("a", leaf="l0"), Place("b", leaf="l1"), Place("c"))
     old = placement(*places, l0="s0", l1="s0", s0="core")
