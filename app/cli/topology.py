@@ -16,7 +16,6 @@ from app.cli.output import AsJson, Refused, fail, put_json, say
 if TYPE_CHECKING:
     from app.localization.placement import Placement
     from app.topology.errors import ImportRefused
-    from app.topology.importers import Imported
 
 T = TypeVar("T")
 
@@ -69,10 +68,7 @@ def import_(
     elif remote_host is not None:
         raise Refused("--remote-host goes with --onto")
     else:
-        imported = _read(files, form, hosts, as_json)
-        placement = imported.placement
-        for note in imported.notes:
-            fail(f"note: {note}")
+        placement = _read(files, form, hosts, as_json)
     if as_json:
         put_json(placement.document())
     else:
@@ -90,7 +86,7 @@ def diff(
 
     from app.topology.diff import diff as compare
 
-    before, now = (_read([path], ImportFormat.auto, (), as_json).placement for path in (old, new))
+    before, now = (_read([path], ImportFormat.auto, (), as_json) for path in (old, new))
     found = compare(before, now)
     if as_json:
         put_json(dataclasses.asdict(found))
@@ -108,18 +104,22 @@ def export(
     """Print a topology as its document, as networkx node-link JSON, or for Graphviz."""
     from app.topology import exports
 
-    placement = _read([file], ImportFormat.auto, (), as_json=False).placement
+    placement = _read([file], ImportFormat.auto, (), as_json=False)
     if form is ExportFormat.dot:
         typer.echo(exports.dot(placement), nl=False)
     else:
         put_json(placement.document() if form is ExportFormat.json else exports.node_link(placement))
 
 
-def _read(files: list[Path], form: ImportFormat, hosts: tuple[str, ...], as_json: bool) -> Imported:
+def _read(files: list[Path], form: ImportFormat, hosts: tuple[str, ...], as_json: bool) -> Placement:
+    """The topology of some files; what they leave open is said."""
     from app.topology import importers
 
     wanted = next((known for known in importers.FORMATS if known == form.value), None)
-    return _reading(files, as_json, lambda texts: importers.read(texts, wanted, hosts))
+    imported = _reading(files, as_json, lambda texts: importers.read(texts, wanted, hosts))
+    for note in imported.notes:
+        fail(f"note: {note}")
+    return imported.placement
 
 
 def _laid(texts: list[str], form: ImportFormat, hosts: tuple[str, ...], remote: str | None) -> Placement:
@@ -144,7 +144,10 @@ def _reading(files: list[Path], as_json: bool, read: Callable[[list[str]], T]) -
 
     texts = []
     for path in files:
-        content = read_topology_file(path)
+        try:
+            content = read_topology_file(path)
+        except Refused as refused:
+            raise _problem(str(refused), str(path), str(refused)) if as_json else refused from None
         try:
             texts.append(content.decode())
         except UnicodeDecodeError as error:
@@ -161,11 +164,15 @@ def _reading(files: list[Path], as_json: bool, read: Callable[[list[str]], T]) -
 def _refused(error: ImportRefused, path: Path, as_json: bool) -> Exception:
     if not as_json:
         return Refused(f"{path}: {error}")
+    place = "" if error.line is None else f":{error.line}:{error.column}"
+    return _problem(f"{path}: {error}", f"{path}{place}", error.message)
+
+
+def _problem(detail: str, field: str, message: str) -> Exception:
+    """Print a problem document; the exception ends the command with status 2."""
     from app.kit.problems import FieldError, Problem
 
-    place = "" if error.line is None else f":{error.line}:{error.column}"
-    field = FieldError(field=f"{path}{place}", message=error.message)
-    problem = Problem(422, "unreadable_topology", f"{path}: {error}", errors=[field])
+    problem = Problem(422, "unreadable_topology", detail, errors=[FieldError(field=field, message=message)])
     typer.echo(json.dumps(problem.document()), err=True)
     return typer.Exit(2)
 

@@ -54,6 +54,16 @@ def test_import_says_what_the_file_leaves_open() -> None:
     ]
 
 
+def test_what_the_service_answers_can_be_read_again(client: TestClient, put) -> None:
+    document = run("topology", "import", NICS, NICS, "--host", "a", "--host", "b", "--json").document
+    replica = client.post("/replicas", json=GOOD).json()
+    answer = client.put(replica["links"]["topology"], json=document).json()
+    assert run("topology", "export", put("version.json", answer)).document == document
+    assert (
+        run("topology", "diff", put("version.json", answer), put("mine.json", document)).out == "nothing changed\n"
+    )
+
+
 def test_the_formats_are_those_of_the_importers() -> None:
     assert [form.value for form in ImportFormat] == ["auto", *FORMATS]
 
@@ -67,6 +77,8 @@ def test_what_cannot_be_read_is_a_line_or_a_problem_document(put, tmp_path: Path
     problem = json.loads(outcome.err)
     assert (problem["code"], problem["detail"]) == ("unreadable_topology", words)
     assert problem["errors"] == [{"field": f"{cut}:5:93", "message": "the file ends without the row of GPU4"}]
+    absent = run("topology", "import", tmp_path / "none.txt", "--json")
+    assert (absent.status, json.loads(absent.err)["errors"][0]["field"]) == (2, str(tmp_path / "none.txt"))
     (tmp_path / "latin.csv").write_bytes(b"rank,host\n0,caf\xe9\n")
     refused(run("topology", "import", tmp_path / "latin.csv"), "line 2, column 6: not UTF-8")
     refused(run("topology", "import", tmp_path / "none.txt"), "No such file")

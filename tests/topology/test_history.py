@@ -83,6 +83,8 @@ def test_times_and_versions_that_are_none(client: TestClient, url: str) -> None:
         refused = client.get(url, params=query)
         assert refused.status_code == 422
         assert refused.json()["errors"][0]["field"] == field
+    for extreme, status in (("0001-01-01T00:00:00+14:00", 404), ("9999-12-31T23:59:59-14:00", 200)):
+        assert client.get(url, params={"at": extreme}).status_code == status
     unknown = f"/replicas/{uuid.uuid4()}/topology"
     for path in (f"{unknown}/versions", f"{unknown}/diff?from=1&to=1", f"{unknown}?version=1"):
         assert client.get(path).status_code == 404

@@ -99,6 +99,7 @@ def test_what_is_unknown_or_ambiguous_lists_the_formats(text: str) -> None:
             22,
             "gpus.1.host: Input should be",
         ),
+        ('{"gpus": [],\n "shelf": 1}', 1, 10, "gpus: List should have at least 2 items"),
         ('{"gpus": [\n {"rank": 0, "host": "a"},\n {"rank": 1}]}', 3, 2, "gpus.1.host: Field required"),
         ('{"gpus": [\n {"rank": 0, "host": "a"},\n {"rank": 0, "host": "b"}]}', 3, 11, "every rank from 0 to 1"),
     ],

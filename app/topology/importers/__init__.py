@@ -13,6 +13,7 @@ left out.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
@@ -24,7 +25,7 @@ from app.topology import documents
 from app.topology.errors import ImportRefused, UnknownFormat
 from app.topology.importers import csv_table, json_text, mooncake, nvidia_smi
 from app.topology.importers.draft import Draft
-from app.topology.schemas import TopologyIn
+from app.topology.schemas import TopologyIn, TopologyOut
 
 Format = Literal["document", "nvidia-smi", "mooncake", "mooncake-matrix", "csv", "tent-rails"]
 
@@ -35,6 +36,8 @@ _OF_ONE_HOST = {
     "mooncake-matrix": mooncake.parse_matrix,
 }
 ASSUMED_HOST = "host-a"
+# What the service adds to a document.
+_OF_A_VERSION = frozenset(TopologyOut.model_fields) - frozenset(TopologyIn.model_fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +116,14 @@ def _draft(text: str, form: Format, host: str | None, *, alone: bool) -> Draft:
 
 
 def _document(text: str, host: str | None) -> Draft:
-    """The topology document, which is checked here as a whole, so that errors point into the text."""
+    """The topology document, or a version as the service answers it; checked here: errors point into the text."""
     root = json_text.parse(text)
+    root.members("a topology document")
     if host is not None:
         raise ImportRefused("a topology document names its hosts; leave the host out")
+    stated = {name: value for name, value in json.loads(text).items() if name not in _OF_A_VERSION}
     try:
-        document = TopologyIn.model_validate_json(text)
+        document = TopologyIn.model_validate(stated)
     except ValidationError as error:
         first = error.errors()[0]
         raise root.find(first["loc"]).refuse(_words(error)) from None
