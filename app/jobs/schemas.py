@@ -98,7 +98,9 @@ class Progress(BaseModel):
 class SuspectOut(BaseModel):
     """One accused component."""
 
-    kind: Literal["gpu", "path"]
+    kind: Literal["gpu", "path", "group"] = Field(
+        description="`group`: what these GPUs share; a reason says what."
+    )
     members: list[int] = Field(description="Ranks.")
     slowdown: float | None = Field(description="Of the probes that isolate it; null for a hard failure.")
     slowdown_is_lower_bound: bool = Field(description="The probes were cut off at their deadline.")

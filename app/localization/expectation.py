@@ -5,9 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from app.localization.components import Component, parse_component
+from app.localization.components import Component, group_of, parse_component
 from app.localization.faults import Fault
 from app.localization.placement import Placement, SharedPart
+
+# Reasons that say which part of the named GPUs it is; a NIC of one GPU alone is its link.
+SAID_AS = {
+    "nic": {"nic", "links"},
+    "host": {"uplink"},
+    "fabric": {"fabric"},
+    "leaf": {"leaf"},
+    "rail": {"rail"},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +84,8 @@ def compare(
 ) -> Comparison:
     """Hold a verdict's outcome, names of suspects and reason codes against the injected faults."""
     expected = set(expected_names(faults, selectable=selectable, placement=placement))
-    names = set(named)
+    said = set(codes)
+    names = {_part_meant(name, _parts(faults), said, placement) for name in named}
     paths = {name: parse_component(name) for name in names - expected if name.startswith("path:")}
     symptoms = {name for name, component in paths.items() if _under(component, _parts(faults), placement)}
     return Comparison(
@@ -83,7 +93,7 @@ def compare(
         tuple(sorted(expected - names)),
         tuple(sorted(names - expected - symptoms)),
         tuple(sorted(symptoms)),
-        _right_kind(faults, expected, outcome, set(codes)),
+        _right_kind(faults, expected, outcome, said),
     )
 
 
@@ -93,6 +103,15 @@ def _right_kind(faults: Sequence[Fault], expected: set[str], outcome: str, codes
         return ("engine_hung" if "hang" in hard else "engine_failed") in codes
     everything = any(fault.component.kind == "all" for fault in faults)
     return outcome == "uniform_slowdown" if everything and not expected else True
+
+
+def _part_meant(name: str, parts: Sequence[SharedPart], codes: set[str], placement: Placement | None) -> str:
+    """The injected part where a verdict names the GPUs at it and says by a reason that it is this kind of part."""
+    for part in parts if placement is not None else ():
+        at = group_of(placement.ranks_at(part)) if placement is not None else None
+        if str(at) == name and codes & SAID_AS[part.kind]:
+            return str(part)
+    return name
 
 
 def _parts(faults: Iterable[Fault]) -> list[SharedPart]:

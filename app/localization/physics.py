@@ -21,6 +21,7 @@ from app.localization.components import Component
 from app.localization.errors import SettingsError
 from app.localization.events import Event, measured
 from app.localization.faults import Fault
+from app.localization.placement import Placement
 from app.localization.probes import Probe
 from app.localization.shapes import Edges, Shape
 
@@ -157,9 +158,10 @@ class PhysicsReplica:
     gpus : int
         n.
     faults : iterable of Fault
-        Steadily slow GPUs and paths, and slowdowns of everything (``all``). A path's factor holds for its half
-        of the path's cost, in each slow direction; its delay is added to each message that way, dispatched or
-        combined, as in the emulator: slow both ways it adds twice as much to a round trip.
+        Steadily slow GPUs, paths and shared parts, and slowdowns of everything (``all``). A path's factor holds
+        for its half of the path's cost, in each slow direction; its delay is added to each message that way,
+        dispatched or combined, as in the emulator: slow both ways it adds twice as much to a round trip. A shared
+        part slows every path that uses it.
     costs : Costs
         As they are. Of ``path_ms`` one half is dispatch, the other combine.
     transport : {"serial", "shared"}
@@ -168,12 +170,14 @@ class PhysicsReplica:
         Multiplies a reading by the exponential of its draw.
     sequence_tokens : int
         Tokens that a sequence of a probe adds to a step: cliques of single sequences need a load, too.
+    placement : Placement, optional
+        Where the ranks sit; needed for faults on shared parts.
 
     Raises
     ------
     SettingsError
-        A fault that this model does not know (hard, flapping, growing, or on a shared part: the binary model
-        does), one on a rank beyond n, or another transport.
+        A fault that this model does not know (hard, flapping or growing: the binary model does), one on a rank
+        beyond n or on a part that is not there, or another transport.
     """
 
     def __init__(
@@ -185,6 +189,7 @@ class PhysicsReplica:
         noise: Noise | None = None,
         *,
         sequence_tokens: int = 1,
+        placement: Placement | None = None,
     ) -> None:
         if transport not in ("serial", "shared"):
             raise SettingsError("transport", f"must be serial or shared in the physics model, got {transport!r}")
@@ -192,7 +197,7 @@ class PhysicsReplica:
         self._fixed_ms = costs.fixed_ms
         self._compute_ms = costs.compute_ms * sequence_tokens
         self._half_ms = costs.path_ms * sequence_tokens / 2
-        self._slow = _compile(gpus, faults)
+        self._slow = _compile(gpus, faults, placement)
 
     def answer(self, probe: Probe, _number: int) -> Event:
         """The event that answers the session's next measurement: the noise goes by the order of the calls."""
@@ -248,15 +253,19 @@ class PhysicsReplica:
         return float((busy + delay).max())
 
 
-def _compile(gpus: int, faults: Iterable[Fault]) -> _Slow:
+def _compile(gpus: int, faults: Iterable[Fault], placement: Placement | None) -> _Slow:
     gpu_factor, gpu_delay = np.ones(gpus), np.zeros(gpus)
     links: dict[tuple[int, int], _Effect] = {}
     everything = _Effect()
     for fault in faults:
         component = fault.component
-        _check(fault, gpus)
+        _check(fault, gpus, placement)
         if not isinstance(component, Component):
-            everything = everything.and_also(fault)
+            if component.kind == "all":
+                everything = everything.and_also(fault)
+            elif placement is not None:
+                for u, v in np.argwhere(placement.crosses(component)).tolist():
+                    links[u, v] = links.get((u, v), _Effect()).and_also(fault)
         elif component.kind == "gpu":
             gpu_factor[component.members[0]] *= fault.factor
             gpu_delay[component.members[0]] += fault.delay_ms
@@ -268,12 +277,13 @@ def _compile(gpus: int, faults: Iterable[Fault]) -> _Slow:
     return _Slow(gpu_factor, gpu_delay, links, everything)
 
 
-def _check(fault: Fault, gpus: int) -> None:
+def _check(fault: Fault, gpus: int, placement: Placement | None) -> None:
     component = fault.component
-    shared = not isinstance(component, Component) and component.kind != "all"
-    if fault.hard or fault.varies or shared:
-        raise SettingsError(
-            "fault", f"{fault}: the physics model knows steady slowdowns of GPUs, paths and all only"
-        )
+    if fault.hard or fault.varies:
+        raise SettingsError("fault", f"{fault}: the physics model knows steady slowdowns only")
+    if not isinstance(component, Component) and component.kind != "all":
+        problem = "needs a topology" if placement is None else placement.problem_with(component)
+        if problem:
+            raise SettingsError("fault", f"{fault}: {problem}")
     if isinstance(component, Component) and max(component.members) >= gpus:
         raise SettingsError("fault", f"{fault}: ranks go from 0 to {gpus - 1} here")

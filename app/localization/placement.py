@@ -76,6 +76,13 @@ class Placement:
         """Host number of every rank, in order of first appearance."""
         return _numbered([place.host for place in self.places])
 
+    @cached_property
+    def shared(self) -> dict[str, tuple[int, ...]]:
+        """By kind the part that each rank is at, -1 where none is stated: NICs, rails, leaves that GPUs share."""
+        kinds: tuple[PartKind, ...] = ("nic", "rail", "leaf")
+        numbered = {kind: _numbered(self._labels(kind)) for kind in kinds}
+        return {kind: at for kind, at in numbered.items() if 0 < 1 + max(at) < sum(part >= 0 for part in at)}
+
     def document(self) -> dict[str, Any]:
         """The topology document that ``PUT /replicas/{id}/topology`` takes; what was not stated is left out."""
         fields = ("host", "device", "nic", "rail", "leaf", "rack")
@@ -98,6 +105,10 @@ class Placement:
         if kind == "all":
             return ("",)
         return tuple(dict.fromkeys(name for name in self._labels(kind) if name is not None))
+
+    def ranks_at(self, part: SharedPart) -> tuple[int, ...]:
+        """The ranks that a part belongs to."""
+        return tuple(rank for rank, label in enumerate(self._labels(part.kind)) if label == part.name)
 
     def crosses(self, part: SharedPart) -> NDArray[np.bool_]:
         """Whether the path u-v uses a part.

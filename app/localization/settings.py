@@ -16,6 +16,7 @@ Aggregate = Literal["median", "min"]
 BaselineMethod = Literal["median", "low_decile"]
 Signal = Literal["tbt", "ttft"]
 
+SHARED_KINDS = ("nic", "rail", "leaf")
 # Up to this share of slow probes in a sweep the median is still a healthy one, with some margin (DESIGN 5).
 MEDIAN_SAFE_SHARE = 0.4
 # Faults a sweep should survive: with three slow GPUs in different probes, 3 k / n of the probes are slow.
@@ -60,6 +61,9 @@ class Settings:
         For strategies that randomise.
     hosts : tuple of int or None
         Host index of each rank, when the topology is known: gives the hop class of a probe.
+    shared : mapping of str to tuple of int
+        By kind (``nic``, ``rail``, ``leaf``) the part that each rank is at, -1 where it is not stated; kinds that
+        no two GPUs share are left out.
     paths_selectable : bool
         False where the all-to-all backend sends everything to everyone: then paths are never named.
     any_size : bool
@@ -87,6 +91,7 @@ class Settings:
     decode_tokens: int = 16
     seed: int = 0
     hosts: tuple[int, ...] | None = None
+    shared: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
     paths_selectable: bool = True
     any_size: bool = True
     history_ms: float | None = None
@@ -110,6 +115,7 @@ class Settings:
             raise SettingsError("decode_tokens", "TBT needs at least 2 decode tokens")
         if self.hosts is not None and len(self.hosts) != self.gpus:
             raise SettingsError("hosts", f"{len(self.hosts)} hosts given for {self.gpus} GPUs")
+        _check_shared(self.shared, self.gpus)
         if self.history_ms is not None and not (_is_number(self.history_ms) and self.history_ms > 0):
             raise SettingsError("history_ms", "must be a positive number of milliseconds")
 
@@ -122,6 +128,7 @@ class Settings:
         """Plain JSON types; the inverse of `from_dict`."""
         document = dataclasses.asdict(self)
         document["hosts"] = None if self.hosts is None else list(self.hosts)
+        document["shared"] = {kind: list(parts) for kind, parts in self.shared.items()}
         return document
 
     @classmethod
@@ -141,15 +148,26 @@ class Settings:
             raise SettingsError("gpus", "is missing")
         values = dict(document)
         if values.get("hosts") is not None:
-            values["hosts"] = _hosts(values["hosts"])
+            values["hosts"] = _indices("hosts", values["hosts"])
+        if values.get("shared") is not None:
+            if not isinstance(values["shared"], Mapping):
+                raise SettingsError("shared", "is not an object")
+            values["shared"] = {kind: _indices(f"shared.{kind}", some) for kind, some in values["shared"].items()}
         if values.get("adaptive") is not None:
             values["adaptive"] = Assumptions.from_dict(values["adaptive"])
         return cls(**values)
 
 
-def _hosts(value: object) -> tuple[int, ...]:
+def _check_shared(shared: Mapping[str, tuple[int, ...]], gpus: int) -> None:
+    for kind, parts in shared.items():
+        _choice("shared", kind, SHARED_KINDS)
+        if len(parts) != gpus:
+            raise SettingsError(f"shared.{kind}", f"{len(parts)} given for {gpus} GPUs")
+
+
+def _indices(field: str, value: object) -> tuple[int, ...]:
     if not isinstance(value, list | tuple) or not all(type(item) is int for item in value):
-        raise SettingsError("hosts", "must be a list of host indices")
+        raise SettingsError(field, "must be a list of whole numbers, one a rank")
     return tuple(cast("list[int]", value))
 
 

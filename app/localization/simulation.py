@@ -208,7 +208,7 @@ def simulate_given(
     Parameters
     ----------
     faults : sequence of Fault
-        The physics model takes steady slowdowns of GPUs, paths and everything.
+        The physics model takes steady slowdowns.
     placement : Placement, optional
         Where the ranks sit; needed for faults on shared parts.
     topology_known : bool
@@ -234,6 +234,7 @@ def simulate_given(
     settings = replace(
         given.settings(),
         hosts=placement.hosts if placement is not None and topology_known else None,
+        shared=placement.shared if placement is not None and topology_known else {},
         history_ms=_history_ms(given) if history else None,
     )
     trials = given.run(Experiment(settings, given.world(placement), tuple(faults), given.seed))

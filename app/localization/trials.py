@@ -97,7 +97,7 @@ class World:
     sequence_tokens : int
         Of the physics model, see `PhysicsReplica`.
     placement : Placement, optional
-        Where the ranks sit, for faults on shared parts in the binary model.
+        Where the ranks sit, for faults on shared parts.
     """
 
     model: Model = "binary"
@@ -118,7 +118,15 @@ class World:
             a, b = rng.uniform(*WRONG_COSTS, size=2)
             costs = replace(costs, compute_ms=costs.compute_ms * a, path_ms=costs.path_ms * b)
         noise = make_noise(self.noise_family, self.noise, rng)
-        return PhysicsReplica(gpus, faults, costs, self.transport, noise, sequence_tokens=self.sequence_tokens)
+        return PhysicsReplica(
+            gpus,
+            faults,
+            costs,
+            self.transport,
+            noise,
+            sequence_tokens=self.sequence_tokens,
+            placement=self.placement,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,9 +116,3 @@ def _without_null(document: Mapping[str, Any]) -> dict[str, Any]:
     """A stored document as `_document` writes it; older ones hold nulls."""
     gpus = [{name: value for name, value in gpu.items() if value is not None} for gpu in document["gpus"]]
     return {**document, "gpus": gpus}
-
-
-def host_indices(topology: TopologyVersion) -> tuple[int, ...]:
-    """Host of each rank as a small number, in order of first appearance; shape (n,)."""
-    numbers: dict[str, int] = {}
-    return tuple(numbers.setdefault(g["host"], len(numbers)) for g in topology.document["gpus"])

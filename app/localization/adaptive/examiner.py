@@ -59,8 +59,8 @@ class Found:
         That probe was cut off at its deadline: it is at least so slow.
     accusing, acquitting : tuple of int
         Numbers of the probes that contain it and were slow, and of those that were not.
-    of_links : bool
-        A GPU is slow at sends to others, whoever they are, and not at sends to itself.
+    of_links : {"links", "uplink", "fabric"} or None
+        What of it is slow at sends to others, whoever they are, and not at sends to itself.
     """
 
     component: Component
@@ -69,7 +69,7 @@ class Found:
     censored: bool
     accusing: tuple[int, ...]
     acquitting: tuple[int, ...]
-    of_links: bool = False
+    of_links: str | None = None
 
 
 class Examiner:
@@ -255,23 +255,26 @@ class Examiner:
         ratios, odds, alone = np.zeros(len(effects)), 0.0, set[int]()
         differences: list[float] = []
         pairs: list[tuple[float, float]] = []
+        doubtful: Test | None = None
         # What else is suspicious may be slow as well.
         suspected = frozenset(component for other in self._beside for component in self.still_open(other))
         for turn in range(CONFIRM_TURNS):
             reference = self._reference(group, item, suspected)
             if reference is None and not self._judge.levels.known:
                 break  # nothing to compare it with: then nothing is accused
-            test = group.cut(item, item + 1)
-            shapes = [test.shape] if reference is None else [test.shape, reference]
-            seen = {}
-            for shape in shapes if turn % 2 == 0 else reversed(shapes):
-                taken, reading = yield from self._measure(shape, test.of, purpose, 2)
-                reading.clean = 0.5 if shape is reference else 1e-3
-                seen[shape is reference] = reading
-                alone |= set() if shape is reference else {taken}
+            test = doubtful or group.cut(item, item + 1)
+            number, seen = yield from self._pair(test, reference, purpose, reverse=turn % 2 == 1)
+            alone.add(number)
             more, difference = self._compare(effects, seen[False], seen.get(True))
             ratios += more
             odds = log_mean(ratios)
+            # All of what shares a part is slow: one that is fast twice acquits it.
+            if group.of_links and log_mean(more) < 0:
+                if doubtful is not None:
+                    return None, min(odds, REJECTED)
+                doubtful = test
+                continue
+            doubtful = None
             differences.append(difference)
             if reference is not None:
                 pairs.append((seen[False].value, seen[True].value))
@@ -284,6 +287,19 @@ class Examiner:
             if odds < REJECTED:
                 break
         return None, odds
+
+    def _pair(
+        self, test: Test, reference: Shape | None, purpose: str, *, reverse: bool
+    ) -> Steps[tuple[int, dict[bool, LogReading]]]:
+        """Readings of a suspect, and of its reference if there is one; and the number of the suspect's probe."""
+        number, seen = 0, {}
+        shapes = [test.shape] if reference is None else [test.shape, reference]
+        for shape in reversed(shapes) if reverse else shapes:
+            taken, reading = yield from self._measure(shape, test.of, purpose, 2)
+            reading.clean = 0.5 if shape is reference else 1e-3
+            seen[shape is reference] = reading
+            number = number if shape is reference else taken
+        return number, seen
 
     def _reference(self, group: Group, item: int, suspected: frozenset[Component]) -> Shape | None:
         """A clean probe to hold an item against, or None: without one, or with known levels.

@@ -70,10 +70,13 @@ class Group(ABC):
     results: list[TestResult] = field(default_factory=list)
     acquittals: list[tuple[int, float]] = field(default_factory=list)
 
-    of_links: ClassVar[bool] = False
-    """Whether an item is all links of a GPU: what is not confirmed is then left to the sweep over paths."""
     least_turns: ClassVar[int] = 2
     """Pairs of a confirmation, at least."""
+
+    @property
+    def of_links(self) -> str | None:
+        """Which links an item is all of: what is not confirmed is then left to the sweep over paths."""
+        return None
 
     @abstractmethod
     def component(self, item: int) -> Component:

@@ -1,10 +1,12 @@
-"""All links of a GPU at once: a slow NIC sits in every probe of a sweep over the paths and raises all alike."""
+"""What many paths share, such as an uplink: it sits in every probe of a sweep over the paths and raises all."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Literal
 
 import numpy as np
 
@@ -12,22 +14,62 @@ from app.localization.adaptive.beliefs import Beliefs
 from app.localization.adaptive.designs import mixed_ring
 from app.localization.adaptive.groups import GpuGroup, PathSweep, Test
 from app.localization.adaptive.levels import LevelClass
-from app.localization.components import Component, gpu
-from app.localization.shapes import Exchange, Ranks, Shape
+from app.localization.components import Component, group_of
+from app.localization.shapes import Exchange, Pair, Ranks, Shape
 
-# With fewer GPUs the sweep over the paths takes them one pair at a time, which a slow NIC cannot hide from.
-LEAST_GPUS = 5
-SETS, MANY, FEW_SETS = 6, 16, 3
-# A slow NIC is slow whoever the partner is; that many different ones tell it from a slow path or two.
+Part = Literal["leaf", "uplink", "fabric", "rail", "nic", "links"]
+"""A leaf's uplinks, a host's uplink, what connects the GPUs inside a host, a rail's switch, a NIC of several GPUs,
+and all links of one GPU."""
+
+# With fewer GPUs the sweep over the paths takes them one pair at a time, which a slow NIC cannot hide from; with
+# fewer units of a part none is left to compare with.
+LEAST_GPUS, LEAST_UNITS = 5, 4
+# Parts that are used by paths between GPUs of one unit; the others by paths to GPUs of other units.
+INSIDE: frozenset[Part] = frozenset({"fabric", "rail"})
+# Sets that are compared, by how many there are to be put into them.
+SETS = ((16, 6), (8, 4), (6, 3), (4, 2))
+# Sets so small that one of them is likely healthy even where what several GPUs share is slow.
+SMALL_SETS = (1, 1, 2)
+# What is slow is slow whoever the partner is; that many different ones tell it from a slow path or two.
 PARTNERS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """Which part is tested.
+
+    Parameters
+    ----------
+    part : str
+        See `Part`.
+    labels : sequence of int
+        The unit that each rank is in, -1 for none; for ``links`` the rank itself.
+    leaves : sequence of int
+        The leaf of each rank: exchanges then stay under one, so that its uplinks are no part of them. Empty: they
+        do not matter, or are not known.
+    """
+
+    part: Part
+    labels: Sequence[int]
+    leaves: Sequence[int] = ()
+
+    def holds(self, pair: Pair) -> bool:
+        """Whether a path uses the part, and no leaf's uplinks if these are to be left out."""
+        u, v = pair
+        together = self.labels[u] == self.labels[v]
+        return together == (self.part in INSIDE) and (not self.leaves or self.leaves[u] == self.leaves[v])
 
 
 @dataclass
 class LinkGroup(GpuGroup):
-    """GPUs that exchange with one partner each while all others send to themselves, at the same load.
+    """Units of GPUs that exchange, while all others send to themselves at the same load.
 
     Parameters
     ----------
+    units : tuple of tuple of int
+        The items: single GPUs, or those that share a part.
+    shared : Shared
+        What of them.
     ring : tuple of int
         Everyone who takes part.
     sweep : PathSweep
@@ -36,53 +78,79 @@ class LinkGroup(GpuGroup):
         Draws partners: new ones for every probe, so that no single path is tested over and over.
     """
 
+    units: tuple[Ranks, ...] = ()
+    shared: Shared = field(default_factory=lambda: Shared("links", ()))
     ring: Ranks = ()
     sweep: PathSweep = field(default_factory=PathSweep)
     rng: np.random.Generator = field(default_factory=np.random.default_rng)
     _partners: dict[int, list[int]] = field(default_factory=dict)
+    _turns: dict[Ranks, list[int]] = field(default_factory=dict)
 
-    of_links = True
     least_turns = PARTNERS
 
+    @property
+    def of_links(self) -> Part:
+        return self.shared.part
+
+    def component(self, item: int) -> Component:
+        return group_of(self.units[item])
+
     def cut(self, low: int, high: int) -> Test:
-        chosen = [self.ranks[i] for i in range(low, high) if not self.beliefs.excluded[i]]
+        chosen = [self.units[i] for i in range(low, high) if not self.beliefs.excluded[i]]
+        if len(chosen) == 1:
+            chosen = [self._next_of(chosen[0])]
         shape = self._exchange(self._paired(chosen))
         return Test(low, high, shape, max(1, shape.degree), self.level_class)
 
     @property
     def level_class(self) -> LevelClass:
         """What its probes are held against."""
-        return LevelClass("links", self.sweep.hops)
+        return LevelClass(self.shared.part, self.sweep.hops)
 
     def reference(self, item: int, rng: np.random.Generator, slow: frozenset[Component]) -> Shape | None:
-        own = self.ranks[item]
-        clean = [rank for rank in rng.permutation(self.ring).tolist() if rank != own and gpu(rank) not in slow]
-        for place, rank in enumerate(clean):
-            partner = next((other for other in clean[place + 1 :] if self._holds(rank, other)), None)
+        bad = {rank for component in slow if component.kind != "path" for rank in component.members}
+        bad |= set(self.units[item])
+        clean = [rank for rank in rng.permutation(self.ring).tolist() if rank not in bad]
+        pairs: list[Pair] = []
+        while clean and len(pairs) < -(-len(self.units[item]) // PARTNERS):
+            rank = clean.pop()
+            partner = next((other for other in clean if self._holds(rank, other)), None)
             if partner is not None:
-                return self._exchange([(rank, partner)])
-        return None
+                clean.remove(partner)
+                pairs.append((rank, partner))
+        return self._exchange(pairs) if pairs else None
 
-    def _paired(self, chosen: Sequence[int]) -> list[tuple[int, int]]:
+    def _paired(self, chosen: Sequence[Ranks]) -> list[Pair]:
         """Pairs of the hop class that touch all of ``chosen`` and, but for padding, nobody else."""
-        if len(chosen) == 1:
-            return [(chosen[0], self._next_partner(chosen[0]))]
-        waiting, pairs, used = self.rng.permutation(np.array(chosen, dtype=int)).tolist(), [], set[int]()
+        ranks = [rank for unit in chosen for rank in unit]
+        if len(ranks) == 1:
+            return [(ranks[0], self._next_partner(ranks[0]))]
+        waiting, pairs, used = self.rng.permutation(np.array(ranks, dtype=int)).tolist(), [], set[int](ranks)
         while waiting:
             rank = waiting.pop()
             partner = next((other for other in waiting if self._holds(rank, other)), None)
             if partner is not None:
                 waiting.remove(partner)
             else:
-                partner = self._outside(rank, used.union(chosen))
+                partner = self._outside(rank, used)
             used.add(partner)
             pairs.append((rank, partner))
         return pairs
 
     def _outside(self, rank: int, taken: set[int]) -> int:
         """A partner for one that is left over: a cleared and idle one if there is any."""
-        idle = [other for other in (*self.padding, *self.ring) if other not in taken and self._holds(rank, other)]
-        return idle[0] if idle else self._next_partner(rank)
+        for among in (self.padding, self.ring):
+            idle = [other for other in among if other not in taken and self._holds(rank, other)]
+            if idle:
+                return idle[int(self.rng.integers(len(idle)))]
+        return self._next_partner(rank)
+
+    def _next_of(self, unit: Ranks) -> Ranks:
+        """A few of a unit's GPUs in turns: one slow GPU among them is not what they share."""
+        waiting = self._turns.setdefault(unit, [])
+        if not waiting:
+            waiting += self.rng.permutation(np.array(unit)).tolist()
+        return tuple(waiting.pop() for _ in range(min(len(waiting), -(-len(unit) // PARTNERS))))
 
     def _next_partner(self, rank: int) -> int:
         """Partners in turns, cleared ones first."""
@@ -92,16 +160,16 @@ class LinkGroup(GpuGroup):
         return self._partners[rank].pop()
 
     def _holds(self, rank: int, other: int) -> bool:
-        return rank != other and self.sweep.holds((rank, other))
+        return rank != other and self.shared.holds((rank, other)) and self.sweep.holds((rank, other))
 
-    def _exchange(self, pairs: Sequence[tuple[int, int]]) -> Exchange:
+    def _exchange(self, pairs: Sequence[Pair]) -> Exchange:
         ordered = tuple(sorted({(min(pair), max(pair)) for pair in pairs}))
         degree = max(Counter(rank for pair in ordered for rank in pair).values(), default=1)
         return Exchange(tuple(sorted(self.ring)), ordered, max(self.sweep.width, degree))
 
 
-def link_groups(ring: Ranks, sweep: PathSweep, rng: np.random.Generator) -> list[LinkGroup]:
-    """Disjoint sets of the GPUs that have links of the hop class; empty where the paths alone tell.
+def link_groups(ring: Ranks, sweep: PathSweep, shared: Shared, rng: np.random.Generator) -> list[LinkGroup]:
+    """Disjoint sets of units that have such a part; empty where there are too few to be compared.
 
     Parameters
     ----------
@@ -109,21 +177,86 @@ def link_groups(ring: Ranks, sweep: PathSweep, rng: np.random.Generator) -> list
         The GPUs that are not slow.
     sweep : PathSweep
         Hop class and load.
+    shared : Shared
+        The part; its leaves do not count where a GPU has no partner under its own.
     """
-    ranks = _with_links(ring, sweep)
-    if len(ranks) < LEAST_GPUS:
+    if shared.part == "leaf" or not _under_one_leaf(ring, sweep, shared.leaves):
+        shared = replace(shared, leaves=())
+    if shared.part == "links":
+        units = [(rank,) for rank in _ordered(_with_links(ring, sweep), sweep, rng)]
+    else:
+        some = [unit for unit in _units(ring, shared.labels) if shared.part not in INSIDE or len(unit) > 1]
+        units = [some[place] for place in rng.permutation(len(some))]
+    if len(units) < (LEAST_GPUS if shared.part == "links" else LEAST_UNITS):
         return []
+    small = shared.part == "links" and sweep.hosts is None
+    return [_group(own, ring, sweep, shared, rng) for own in _sets(units, shared, small=small)]
+
+
+def _group(
+    units: list[Ranks], ring: Ranks, sweep: PathSweep, shared: Shared, rng: np.random.Generator
+) -> LinkGroup:
+    ranks = tuple(rank for unit in units for rank in unit)
+    beliefs = Beliefs(len(units), sweep.severities)
+    return LinkGroup(
+        beliefs, sweep.width, ranks=ranks, units=tuple(units), shared=shared, ring=ring, sweep=sweep, rng=rng
+    )
+
+
+def between_and_within(
+    ring: Ranks, hosts: Sequence[int], leaves: Sequence[int], rng: np.random.Generator
+) -> list[tuple[Pair, Pair]]:
+    """Paths between hosts from one GPU each: to another leaf, and under its own; at most `PARTNERS` of them."""
+    found = []
+    for rank in rng.permutation(ring).tolist():
+        others = [other for other in rng.permutation(ring).tolist() if hosts[other] != hosts[rank]]
+        far = next((other for other in others if leaves[other] != leaves[rank]), None)
+        near = next((other for other in others if leaves[other] == leaves[rank]), None)
+        if far is not None and near is not None:
+            found.append(((min(rank, far), max(rank, far)), (min(rank, near), max(rank, near))))
+    return found[:PARTNERS]
+
+
+def _sets(units: Sequence[Ranks], shared: Shared, *, small: bool) -> list[list[Ranks]]:
+    """Sets of units that can exchange among themselves: where leaves count, all of one set are under one."""
+    most = next(count for least, count in SETS if len(units) >= least)
+    found, rest = [], list(units)
+    for size in SMALL_SETS if small and most == SETS[0][1] else ():
+        found.append(rest[:size])
+        rest = rest[size:]
+    by_leaf: dict[int, list[Ranks]] = {}
+    for unit in rest:
+        by_leaf.setdefault(shared.leaves[unit[0]] if shared.leaves else 0, []).append(unit)
+    for some in by_leaf.values():
+        count = max(1, min(len(some) // 2, round((most - len(found) * small) / len(by_leaf))))
+        bounds = np.linspace(0, len(some), count + 1).astype(int)
+        found += [some[low:high] for low, high in pairwise(bounds.tolist())]
+    return found
+
+
+def _ordered(ranks: Sequence[int], sweep: PathSweep, rng: np.random.Generator) -> list[int]:
+    """In an order whose neighbours have paths of the hop class: those of a set exchange with each other."""
     if sweep.hosts is not None and sweep.hops == "same_host":
         hosts = sweep.hosts
-        ranks = sorted(ranks, key=lambda rank: hosts[rank])
-    else:
-        ranks = list(mixed_ring(ranks, sweep.hosts, rng))
-    count = SETS if len(ranks) >= MANY else FEW_SETS
-    sets = [tuple(map(int, some)) for some in np.array_split(np.array(ranks), count)]
-    return [
-        LinkGroup(Beliefs(len(s), sweep.severities), sweep.width, ranks=s, ring=ring, sweep=sweep, rng=rng)
-        for s in sets
-    ]
+        return sorted(ranks, key=lambda rank: hosts[rank])
+    return list(mixed_ring(ranks, sweep.hosts, rng))
+
+
+def _under_one_leaf(ring: Ranks, sweep: PathSweep, leaves: Sequence[int]) -> bool:
+    """Whether every GPU has another of the hop class under its leaf, so that exchanges need not leave it."""
+    if not leaves or sweep.hosts is None or sweep.hops != "cross_host":
+        return False
+    under = Counter(leaves[rank] for rank in ring)
+    beside = Counter((leaves[rank], sweep.hosts[rank]) for rank in ring)
+    return all(under[leaves[rank]] > beside[leaves[rank], sweep.hosts[rank]] for rank in ring)
+
+
+def _units(ring: Ranks, labels: Sequence[int]) -> list[Ranks]:
+    found: dict[int, list[int]] = {}
+    for rank in sorted(ring):
+        if labels[rank] >= 0:
+            found.setdefault(labels[rank], []).append(rank)
+    return [tuple(unit) for unit in found.values()]
 
 
 def _with_links(ring: Ranks, sweep: PathSweep) -> list[int]:

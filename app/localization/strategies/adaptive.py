@@ -13,11 +13,10 @@ from app.localization.adaptive.beliefs import Beliefs
 from app.localization.adaptive.calibration import LIGHT_SETS, ROUNDS, loop_costs, scatter, with_paths
 from app.localization.adaptive.costs import Transport
 from app.localization.adaptive.designs import matchings, mixed_ring, parts, shift_groups
-from app.localization.adaptive.examiner import Examiner, Found, TooManyFaults
+from app.localization.adaptive.examiner import Examiner, TooManyFaults
 from app.localization.adaptive.groups import Group, LoopGroup, PathGroup, PathSweep, Test
 from app.localization.adaptive.judge import Judge
 from app.localization.adaptive.levels import LevelClass, Levels
-from app.localization.adaptive.links import link_groups
 from app.localization.adaptive.measuring import Measurer, OutOfMeasurements
 from app.localization.adaptive.model import CostModel
 from app.localization.adaptive.noise import Floats, Noise
@@ -27,6 +26,7 @@ from app.localization.record import Record, Steps
 from app.localization.settings import Settings
 from app.localization.shapes import Exchange, Ranks
 from app.localization.strategies.base import Note, Report, Strategy, SweepPlan
+from app.localization.strategies.shared_parts import LEAVES_SLOWER, SharedParts, shared_notes
 from app.localization.strategies.soft_report import (
     OUT_OF_MEASUREMENTS,
     PATHS_NOT_SELECTABLE,
@@ -54,7 +54,7 @@ WHOLE_STEPS = Note(
 )
 HOPS = ("any", "same_host", "cross_host")
 # How much longer the first readings of sends may take than the costs say before a NIC is looked for, log.
-FIRST, MUCH_DEARER = 2, math.log(1.25)
+FIRST, MUCH_DEARER = 2, math.log(1.15)
 
 
 class Adaptive(Strategy):
@@ -68,6 +68,7 @@ class Adaptive(Strategy):
         self._groups: list[Group] = []
         self._loops_done = self._paths_done = False
         self._incomparable: list[Component] = []
+        self._incomparable_paths = False
         self._refused: int | None = None
         self._model = CostModel(settings.gpus, len(set(settings.hosts or (0,))), self._told)
         noise = Noise.of(self._model.costs.sigma)
@@ -126,7 +127,7 @@ class Adaptive(Strategy):
         except TooManyFaults:
             self.notes.append(too_many(self._examiner.found))
             return
-        self._loops_done = self._paths_done = True
+        self._loops_done, self._paths_done = True, not self._incomparable_paths
         if self._examiner.unstable:
             self.notes.append(unstable(self._examiner.unstable))
         if self._incomparable:
@@ -140,10 +141,15 @@ class Adaptive(Strategy):
             yield from self._halve()
         else:
             yield from self._loops()
-            if self._told.costs is None:
+            hosts = len(set(self.settings.hosts or ()))
+            if self._told.costs is None or hosts > 1:
                 yield from self._links()
+            if any(note.code == LEAVES_SLOWER for note in self.notes):
+                self._incomparable_paths = True
+                return
             groups = self._path_groups(self._ring())
-            if self._told.costs is not None and (yield from self._dearer(groups)) and (yield from self._links()):
+            if hosts < 2 and self._told.costs is not None and (yield from self._dearer(groups)):
+                yield from self._links()
                 groups = self._path_groups(self._ring())
             yield from self._paths(groups)
 
@@ -197,25 +203,15 @@ class Adaptive(Strategy):
         """Whether every shift is a probe of its own in any case, so that there is little to plan."""
         return self.settings.gpus // 2 <= FEWEST_GROUPS
 
-    def _links(self) -> Steps[bool]:
-        """GPUs all of whose links are slow, and what a path costs; gives whether there are any.
-
-        Sets of GPUs that exchange at the same load, hop class by hop class: compared with each other, since every
-        probe of the sweep over the paths holds every NIC.
-        """
-        hosts = self.settings.hosts
-        load, before, levels = self._model.plan.tokens, len(self._examiner.found), []
-        for hops in ("any",) if hosts is None or len(set(hosts)) < 2 else ("cross_host", "same_host"):
-            sweep = PathSweep(hops, hosts, load, severities=self._model.hypotheses.severities)
-            groups = link_groups(self._ring(), sweep, self._rng)
-            if groups:
-                yield from self._examiner.examine(groups, rounds=1)
-                levels.append(self._levels.level(groups[0].level_class))
-        known = [level for level in levels if level is not None]
-        if self._told.costs is None and not self._few and known:
+    def _links(self) -> Steps[None]:
+        """What many paths share, and what a path costs."""
+        load = self._model.plan.tokens
+        stage = SharedParts(self.settings, self._examiner, self._levels, self._rng)
+        level = yield from stage.examine(self._ring, load, self._model.hypotheses.severities)
+        self.notes += stage.notes
+        if self._told.costs is None and not self._few and level is not None:
             sigma = self._judge.noise.sigma
-            self._model.assume(with_paths(self._model.costs, math.exp(max(known)), load, sigma))
-        return len(self._examiner.found) > before
+            self._model.assume(with_paths(self._model.costs, math.exp(level), load, sigma))
 
     def _dearer(self, groups: Sequence[PathGroup]) -> Steps[bool]:
         """Whether sends take much longer than the costs that were given, in each of the first readings."""
@@ -234,7 +230,8 @@ class Adaptive(Strategy):
 
     def _alive(self) -> list[int]:
         """GPUs that are not slow: only between them can paths be tested."""
-        slow = {found.component.members[0] for found in self._examiner.found}
+        found = [one.component for one in self._examiner.found if one.component.kind != "path"]
+        slow = {rank for component in found for rank in component.members}
         return [rank for rank in range(self.settings.gpus) if rank not in slow]
 
     def _paths(self, groups: Sequence[PathGroup]) -> Steps[None]:
@@ -291,7 +288,7 @@ class Adaptive(Strategy):
             untested=self._untested(),
             smallest=self._smallest(),
             level=self._level(),
-            notes=[*self.notes, *_slow_links(self._examiner.found)],
+            notes=[*self.notes, *shared_notes(self._examiner.found)],
             complete=complete,
         )
 
@@ -347,14 +344,6 @@ def _enough_groups(ring: Ranks, planned: Sequence[tuple[int, ...]], sweep: PathS
     if len(some) < FEWEST_GROUPS:
         some = [[pair] for matching in some for pair in matching]
     return [PathGroup.of_matchings(ring, [matching], sweep) for matching in some]
-
-
-def _slow_links(found: Sequence[Found]) -> list[Note]:
-    names = ", ".join(str(one.component) for one in found if one.of_links)
-    text = (
-        "as fast as others at sends to itself, slow at sends to any other GPU: rather its NIC or link than the GPU"
-    )
-    return [Note("links", f"{names}: {text} itself", open=False)] if names else []
 
 
 def _nothing_to_compare(components: Sequence[Component]) -> Note:

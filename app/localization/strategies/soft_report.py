@@ -13,6 +13,7 @@ from app.localization.strategies.threshold_report import slower_than_history
 
 # Components listed by name before the verdict says "*".
 NAMED_UNTESTED = 200
+ALL_OF = {"gpu": "gpu:*", "path": "path:*-*", "group": "group:*"}
 
 OUT_OF_MEASUREMENTS = Note(
     "out_of_measurements",
@@ -55,7 +56,7 @@ def soft_report(
     suspects = [_suspect(one, alternatives.get(one.component, ())) for one in confirmed]
     if refused is not None:
         suspects.insert(0, Suspect("gpu", [refused], None, False, 1.0, [], [], []))
-    slow = sorted(s.members[0] for s in suspects if s.kind == "gpu")
+    slow = sorted({rank for s in suspects if s.kind != "path" for rank in s.members})
     baseline = None if level is None else math.exp(level)
     settled = complete and not suspects and not any(note.open for note in notes)
     uniform = slower_than_history(settings, baseline) if settled else None
@@ -80,7 +81,7 @@ def names_of(components: Collection[Component]) -> list[str]:
     """Sorted names; ``*`` for all of a kind where they are very many."""
     if len(components) <= NAMED_UNTESTED:
         return [str(component) for component in sorted(components)]
-    return ["gpu:*" if kind == "gpu" else "path:*-*" for kind in sorted({c.kind for c in components})]
+    return [ALL_OF[kind] for kind in sorted({component.kind for component in components})]
 
 
 def too_many(found: Sequence[Found]) -> Note:

@@ -7,7 +7,7 @@ import pytest
 
 from app.localization.adaptive.assumptions import Assumptions
 from app.localization.adaptive.groups import PathSweep
-from app.localization.adaptive.links import LEAST_GPUS, PARTNERS, LinkGroup, link_groups
+from app.localization.adaptive.links import LEAST_GPUS, PARTNERS, LinkGroup, Shared, link_groups
 from app.localization.components import Component, gpu, path
 from app.localization.faults import Fault
 from app.localization.physics import OwnNoise, PhysicsReplica
@@ -98,7 +98,7 @@ def test_with_given_costs_a_healthy_replica_takes_no_probe_more() -> None:
 
 
 def groups(n: int, sweep: PathSweep) -> list[LinkGroup]:
-    return link_groups(tuple(range(n)), sweep, np.random.default_rng(n))
+    return link_groups(tuple(range(n)), sweep, Shared("links", range(n)), np.random.default_rng(n))
 
 
 @pytest.mark.parametrize("hops", ["same_host", "cross_host"])

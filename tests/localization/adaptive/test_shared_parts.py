@@ -1,0 +1,172 @@
+"""What several GPUs share is named as a group, or nothing is accused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.localization.adaptive.groups import PathSweep
+from app.localization.adaptive.links import LinkGroup, Shared, link_groups
+from app.localization.components import Component, group_of, parse_component
+from app.localization.errors import SettingsError
+from app.localization.faults import parse_faults
+from app.localization.physics import PhysicsReplica
+from app.localization.placement import SharedPart, layout
+from app.localization.settings import Settings
+from app.localization.shapes import Exchange
+from app.localization.simulation import simulate_given
+from tests.localization.adaptive.sessions import COSTS, UNKNOWN, adaptive, answered
+
+
+def simulated(*texts: str, n: int = 32, hosts: int = 8, noise: float = 0.0, trials: int = 1, **more: Any) -> Any:
+    placement = layout(n, hosts, **more)
+    setup = {
+        "n": n,
+        "k": None,
+        "strategy": "adaptive",
+        "model": "physics",
+        "noise": noise,
+        "trials": trials,
+        "seed": 3,
+    }
+    return simulate_given(parse_faults(texts, n, placement), placement=placement, **setup)
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ("host:host-b*4", "uplink"),
+        ("fabric:host-c*4", "fabric"),
+        ("rail:1*4", "rail"),
+        ("nic:host-b/1*4", "links"),
+    ],
+)
+def test_a_shared_part_is_named(fault: str, reason: str) -> None:
+    result = simulated(fault)
+    assert (result["exact_rate"], result["expected"]) == (1, [fault.partition("*")[0]])
+    assert result["reasons"] == {reason: 1}
+
+
+def test_a_nic_of_two_gpus_is_named_and_not_its_host() -> None:
+    result = simulated("nic:host-b/1*4", nics_per_host=2)
+    assert (result["exact_rate"], result["reasons"]) == (1, {"nic": 1})
+    assert list(result["named"]) == ["group:6-7"]
+
+
+def test_a_leaf_among_four_is_named() -> None:
+    result = simulated("leaf:2*4", leaves=4)
+    assert (result["exact_rate"], result["reasons"]) == (1, {"leaf": 1})
+
+
+def test_of_two_leaves_neither_is_accused() -> None:
+    result = simulated("leaf:1*4")
+    assert (result["outcomes"], result["named"], result["reasons"]) == (
+        {"inconclusive": 1},
+        {},
+        {"leaves_slower": 1},
+    )
+
+
+@pytest.mark.parametrize("fault", ["host:host-b*4", "rail:1*4", "gpu:9*1.6", "path:3-17*4"])
+def test_under_noise(fault: str) -> None:
+    result = simulated(fault, noise=0.05, trials=5)
+    assert (result["exact_rate"], result["false_accusation_rate"]) == (1, 0)
+
+
+def test_two_at_once() -> None:
+    result = simulated("host:host-b*4", "fabric:host-e*4")
+    assert sorted(result["named"]) == ["group:16-17-18-19", "group:4-5-6-7"]
+
+
+def test_a_healthy_replica_with_a_topology_is_healthy() -> None:
+    result = simulated("gpu:0*1.001", noise=0.05, trials=10)
+    assert (result["outcomes"], result["named"]) == ({"healthy": 10}, {})
+
+
+def test_two_slow_gpus_of_a_host_are_not_its_uplink() -> None:
+    result = simulated("nic:host-b/0*4", "nic:host-b/1*4")
+    assert sorted(result["named"]) == ["gpu:4", "gpu:5"]
+
+
+def test_what_a_group_hides_is_said() -> None:
+    placement = layout(32, 8)
+    replica = PhysicsReplica(
+        32, parse_faults(["host:host-b*4"], 32, placement), COSTS, "serial", placement=placement
+    )
+    run = answered(adaptive(32, UNKNOWN, hosts=placement.hosts, shared=placement.shared), replica.answer)
+    assert run.verdict.names == ["group:4-5-6-7"]
+    assert run.verdict.masked == [f"path:{rank}-*" for rank in (4, 5, 6, 7)]
+
+
+# --- the groups
+
+
+def uplinks(leaves: tuple[int, ...] = ()) -> list[LinkGroup]:
+    placement = layout(32, 8)
+    sweep = PathSweep("cross_host", placement.hosts, width=8)
+    shared = Shared("uplink", placement.hosts, leaves)
+    return link_groups(tuple(range(32)), sweep, shared, np.random.default_rng(0))
+
+
+def test_exchanges_stay_under_a_leaf_where_there_is_one() -> None:
+    leaves = layout(32, 8).shared["leaf"]
+    for group in uplinks(leaves):
+        shape = group.whole().shape
+        assert isinstance(shape, Exchange)
+        assert set(group.ranks) == {rank for pair in shape.pairs for rank in pair}
+        assert all(leaves[u] == leaves[v] for u, v in shape.pairs)
+
+
+def test_a_host_alone_is_tested_by_other_gpus_of_it_every_time() -> None:
+    group = uplinks()[0]
+    seen = []
+    for _ in range(4):
+        shape = group.cut(0, 1).shape
+        assert isinstance(shape, Exchange)
+        seen += [rank for pair in shape.pairs for rank in pair if rank in group.units[0]]
+    assert sorted(seen) == sorted(group.units[0])
+
+
+# --- words
+
+
+def test_groups_are_components() -> None:
+    assert parse_component("group:4-5-6") == group_of([6, 4, 5]) == Component("group", (4, 5, 6))
+    assert group_of([7]) == Component("gpu", (7,))
+    with pytest.raises(ValueError, match="2 or more ascending ranks"):
+        Component("group", (4,))
+
+
+def test_settings_keep_what_is_shared() -> None:
+    settings = Settings(gpus=4, k=2, hosts=(0, 0, 1, 1), shared={"rail": (0, 1, 0, 1)})
+    assert Settings.from_dict(json.loads(json.dumps(settings.to_dict()))) == settings
+    for shared, field in (
+        ({"rail": [0]}, "shared.rail"),
+        ({"rack": [0] * 4}, "shared"),
+        ({"rail": 3}, "shared.rail"),
+    ):
+        with pytest.raises(SettingsError) as refused:
+            Settings.from_dict({"gpus": 4, "k": 2, "shared": shared})
+        assert refused.value.field == field
+
+
+def test_what_no_two_gpus_share_is_left_out() -> None:
+    assert set(layout(32, 8).shared) == {"rail", "leaf"}
+    assert set(layout(32, 8, nics_per_host=2).shared) == {"nic", "rail", "leaf"}
+
+
+def test_the_physics_model_slows_every_path_of_a_part() -> None:
+    placement = layout(8, 4)
+    part = SharedPart("host", "host-b")
+    replica = PhysicsReplica(
+        8, parse_faults(["host:host-b*3"], 8, placement), COSTS, "serial", placement=placement
+    )
+    ranks = tuple(range(8))
+    for u, v in ((0, 2), (2, 3), (0, 4)):
+        slow = replica.step_ms(Exchange(ranks, ((u, v),), 8)) > COSTS.healthy_ms(8, over_paths=True) + 1e-6
+        assert slow == placement.crosses(part)[u, v]
+    with pytest.raises(SettingsError, match="needs a topology"):
+        PhysicsReplica(8, parse_faults(["host:host-b*3"], 8, placement), COSTS, "serial")
