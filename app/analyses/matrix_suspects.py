@@ -1,0 +1,244 @@
+"""From effects and residuals of a fitted matrix to the fewest components that explain them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from app.analyses.fit import Fit, Vector
+from app.analyses.hop_classes import HopClasses, Ints, spread, symmetric
+from app.analyses.records import Label, Matrix, PathMatrix, Reason, Suspect
+
+_LEAST = float(np.log(1.3))
+_LEAST_ONE_WAY = float(np.log(1.7))
+#: Standard deviations: of an effect, of a path's mean over both directions, of one cell.
+_GPU_SIGMAS, _PATH_SIGMAS, _CELL_SIGMAS = 5.0, 6.0, 6.5
+#: A column that is the worst of nearly every row is evidence even where columns differ much.
+_STANDS_OUT = 0.9
+
+
+@dataclass(slots=True)
+class Findings:
+    """What was found so far; ``open`` when something was seen that no component explains."""
+
+    suspects: list[Suspect] = field(default_factory=list)
+    reasons: list[Reason] = field(default_factory=list)
+    open: bool = False
+
+    def note(self, code: str, text: str) -> None:
+        """Add a reason."""
+        self.reasons.append(Reason(code, text))
+
+    def doubt(self, code: str, text: str) -> None:
+        """Add a reason why the answer stays open."""
+        self.note(code, text)
+        self.open = True
+
+    def add_between(self, labels: Sequence[Label], one: Ints, two: Ints, excess: float) -> None:
+        """A group of paths between two groups of ranks (or within one)."""
+        sides = [[labels[i] for i in block] for block in (one, two)]
+        first, second = (f"{{{','.join(map(str, side))}}}" for side in sides)
+        same = sides[0] == sides[1]
+        name = f"paths within {first}" if same else f"paths between {first} and {second}"
+        members = [labels[i] for i in sorted({*map(int, one), *map(int, two)})]
+        self.suspects.append(Suspect("group", members, _times(excess), name))
+
+
+def _slow_gpus(badness: Matrix, classes: HopClasses, fit: Fit) -> dict[int, float]:
+    """Rank to effect, for ranks whose row or column is out of the ordinary."""
+    slow: dict[int, float] = {}
+    for effects, axis in ((fit.rows, 1), (fit.columns, 0)):
+        scale = _scale(effects, fit, len(badness))
+        excess = effects - np.median(effects)
+        for i in np.flatnonzero(excess >= _LEAST):
+            clear = excess[i] >= _GPU_SIGMAS * scale
+            rank = int(i)
+            if not clear and excess[i] >= np.log(2) and excess[i] >= 3 * scale:
+                clear = _worst_nearly_everywhere(badness, classes, rank, axis)
+            if clear:
+                slow[rank] = max(slow.get(rank, 0.0), float(excess[i]))
+    return slow
+
+
+def _scale(effects: Vector, fit: Fit, n: int) -> float:
+    """Spread of the effects of ordinary ranks, not below what the noise of a median makes."""
+    return max(spread(effects), 1.2533 * fit.sigma / np.sqrt(n - 1), 0.01)
+
+
+def _worst_nearly_everywhere(badness: Matrix, classes: HopClasses, rank: int, axis: int) -> bool:
+    """Whether nearly every peer finds this rank the worst of those that it has in the same class, by far."""
+    values, of = (badness, classes.of) if axis == 0 else (badness.T, classes.of.T)
+    wins = seen = 0
+    for peer in range(len(values)):
+        like = (of[peer] == of[peer, rank]) & np.isfinite(values[peer])
+        if peer == rank or not like[rank] or np.count_nonzero(like) < 2:
+            continue
+        like[rank] = False
+        seen += 1
+        wins += bool(values[peer, rank] >= values[peer, like].max() + _LEAST)
+    return seen >= 4 and wins >= _STANDS_OUT * seen
+
+
+def find_gpus(matrix: PathMatrix, badness: Matrix, classes: HopClasses, fit: Fit, found: Findings) -> set[int]:
+    """Slow GPUs, folded into a group where they are all of one block; the ranks that stand out.
+
+    Parameters
+    ----------
+    matrix : PathMatrix
+        Names.
+    badness : ndarray
+        Logarithm, higher is worse.
+    classes, fit : HopClasses, Fit
+        Of ``badness``.
+    found : Findings
+        Takes the suspects and reasons.
+    """
+    slow = _slow_gpus(badness, classes, fit)
+    left = dict(slow)
+    for block in classes.blocks if _comparable_blocks(classes) else ():
+        members = [int(i) for i in block if int(i) in left]
+        if len(block) > 1 and len(members) >= 0.75 * len(block) and len(block) <= len(fit.rows) / 2:
+            excess = float(np.median([left[i] for i in members]))
+            found.suspects.append(_group(matrix, block, excess))
+            for i in members:
+                del left[i]
+    if left:
+        _report_gpus(matrix, fit, left, found)
+    return set(slow)
+
+
+def _report_gpus(matrix: PathMatrix, fit: Fit, left: dict[int, float], found: Findings) -> None:
+    ranks = sorted(left)
+    if len(ranks) > max(1, len(fit.rows) // 4):
+        found.doubt(
+            "too_many_suspects", f"{matrix.title}: {len(ranks)} ranks stand out, too many for single faults"
+        )
+        return
+    if _near_each_other(fit, ranks):
+        names = ", ".join(str(matrix.labels[i]) for i in ranks)
+        text = f"{matrix.title}: {names} are slow to all others but not to each other: a shared part or another hop class"
+        found.doubt("not_between_themselves", text)
+        return
+    for i in ranks:
+        found.suspects.append(Suspect("gpu", [matrix.labels[i]], _times(left[i]), _gpu_name(matrix, i)))
+
+
+def _near_each_other(fit: Fit, ranks: list[int]) -> bool:
+    """Ranks that are slow on their own account are slow to each other, too."""
+    if len(ranks) < 2:
+        return False
+    between = fit.residual[np.ix_(ranks, ranks)] + fit.rows[ranks][:, None] + fit.columns[ranks][None, :]
+    known = ~np.eye(len(ranks), dtype=bool) & np.isfinite(between)
+    return bool(known.any() and np.median(between[known]) < _LEAST / 2)
+
+
+def find_paths(matrix: PathMatrix, classes: HopClasses, fit: Fit, found: Findings) -> None:
+    """Slow paths between ranks that are not slow, folded into a group where they are all between two blocks."""
+    excess, both = _path_excess(fit)
+    pairs = [(int(i), int(j)) for i, j in np.argwhere(np.triu(np.isfinite(excess), 1))]
+    pairs = _fold_blocks(matrix, classes, fit, pairs, found)
+    if not pairs:
+        return
+    n = len(fit.rows)
+    if len(pairs) > max(2, n // 8) or _busy(pairs) > 2 or not _isolated(fit, excess):
+        text = f"{matrix.title}: {len(pairs)} paths are slow in a pattern that no GPU, path or group explains"
+        found.doubt("unexplained_pattern", text)
+        return
+    for i, j in pairs:
+        a, b = (
+            sorted((matrix.labels[i], matrix.labels[j]), key=_order)
+            if both[i, j]
+            else _direction(matrix, fit, i, j)
+        )
+        if not both[i, j]:
+            found.note(
+                "one_direction", f"{matrix.title}: the path {a}-{b} is slow from row {a} to column {b} only"
+            )
+        members = sorted((matrix.labels[i], matrix.labels[j]), key=_order)
+        name = f"path {members[0]}-{members[1]}"
+        found.suspects.append(Suspect("path", members, _times(float(excess[i, j])), name))
+
+
+def _path_excess(fit: Fit) -> tuple[Matrix, Matrix]:
+    """Excess of each slow path (NaN where it is not slow), and whether both directions show it."""
+    residual = fit.residual
+    other = residual.T
+    mean, least = (residual + other) / 2, np.minimum(residual, other)
+    most = np.fmax(residual, other)
+    both = (mean >= max(_LEAST, _PATH_SIGMAS * fit.sigma / np.sqrt(2))) & (least >= mean / 2)
+    one = ~both & (most >= max(_LEAST_ONE_WAY, _CELL_SIGMAS * fit.sigma))
+    return np.where(both, mean, np.where(one, most, np.nan)), both
+
+
+def _comparable_blocks(classes: HopClasses) -> bool:
+    """Blocks told by the values alone can only be compared with each other when there are several."""
+    return len(classes.blocks) >= (2 if classes.given else 4)
+
+
+def _isolated(fit: Fit, excess: Matrix) -> bool:
+    """Few other paths come near to those that are slow: else it is a level of its own, not a fault."""
+    mean = symmetric(fit.residual)
+    others = np.triu(np.isfinite(mean) & np.isnan(excess), 1)
+    least = float(np.nanmin(excess)) / 2
+    return bool(np.count_nonzero(mean[others] >= least) <= 1 + 0.01 * np.count_nonzero(others))
+
+
+def _fold_blocks(
+    matrix: PathMatrix,
+    classes: HopClasses,
+    fit: Fit,
+    pairs: list[tuple[int, int]],
+    found: Findings,
+) -> list[tuple[int, int]]:
+    """Name all paths between two blocks (or within one) at once, where nearly all of them are slow."""
+    if not _comparable_blocks(classes) or len(pairs) < 3:
+        return pairs
+    of = np.zeros(len(fit.rows), dtype=np.intp)
+    for number, block in enumerate(classes.blocks):
+        of[block] = number
+    left = list(pairs)
+    for a, b in sorted({(min(of[i], of[j]), max(of[i], of[j])) for i, j in pairs}):
+        here = [(i, j) for i, j in left if {of[i], of[j]} == {a, b}]
+        one, two = classes.blocks[a], classes.blocks[b]
+        cells = fit.residual[np.ix_(one, two)]
+        level = float(np.nanmedian(cells)) if np.isfinite(cells).any() else 0.0
+        possible = len(one) * (len(one) - 1) // 2 if a == b else len(one) * len(two)
+        if len(here) >= 3 and len(here) >= 0.5 * possible and level >= _LEAST:
+            found.add_between(matrix.labels, one, two, level)
+            left = [pair for pair in left if pair not in set(here)]
+    return left
+
+
+def _direction(matrix: PathMatrix, fit: Fit, i: int, j: int) -> tuple[Label, Label]:
+    forward = np.nan_to_num(fit.residual[i, j], nan=-np.inf)
+    back = np.nan_to_num(fit.residual[j, i], nan=-np.inf)
+    a, b = (i, j) if forward >= back else (j, i)
+    return matrix.labels[a], matrix.labels[b]
+
+
+def _busy(pairs: list[tuple[int, int]]) -> int:
+    """The most paths that share a rank."""
+    ends = [end for pair in pairs for end in pair]
+    return max(ends.count(end) for end in set(ends))
+
+
+def _group(matrix: PathMatrix, block: Ints, excess: float) -> Suspect:
+    members = [matrix.labels[i] for i in block]
+    host = matrix.placement[int(block[0])] if matrix.placement else None
+    name = f"group {host}" if host else f"group {{{','.join(map(str, members))}}}"
+    return Suspect("group", members, _times(excess), name)
+
+
+def _gpu_name(matrix: PathMatrix, rank: int) -> str:
+    label = matrix.labels[rank]
+    return f"rank {label}" if isinstance(label, int) else label
+
+
+def _order(label: Label) -> tuple[int, int, str]:
+    return (0, label, "") if isinstance(label, int) else (1, 0, label)
+
+
+def _times(excess: float) -> float:
+    return round(float(np.exp(excess)), 3)
