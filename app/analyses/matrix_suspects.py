@@ -17,6 +17,8 @@ _LEAST_ONE_WAY = float(np.log(1.7))
 _GPU_SIGMAS, _PATH_SIGMAS, _CELL_SIGMAS = 5.0, 6.0, 6.5
 #: A column that is the worst of nearly every row is evidence even where columns differ much.
 _STANDS_OUT = 0.9
+#: Directed paths of a class that it takes to call one of them slow.
+_LEAST_CLASS = 12
 
 
 @dataclass(slots=True)
@@ -64,7 +66,7 @@ def _slow_gpus(badness: Matrix, classes: HopClasses, fit: Fit) -> dict[int, floa
 
 def _scale(effects: Vector, fit: Fit, n: int) -> float:
     """Spread of the effects of ordinary ranks, not below what the noise of a median makes."""
-    return max(spread(effects), 1.2533 * fit.sigma / np.sqrt(n - 1), 0.01)
+    return max(spread(effects), float(1.2533 * fit.sigma / np.sqrt(n - 1)), 0.01)
 
 
 def _worst_nearly_everywhere(badness: Matrix, classes: HopClasses, rank: int, axis: int) -> bool:
@@ -118,7 +120,9 @@ def _report_gpus(matrix: PathMatrix, fit: Fit, left: dict[int, float], found: Fi
         return
     if _near_each_other(fit, ranks):
         names = ", ".join(str(matrix.labels[i]) for i in ranks)
-        text = f"{matrix.title}: {names} are slow to all others but not to each other: a shared part or another hop class"
+        text = (
+            f"{matrix.title}: {names} are slow to all others but not to each other: a shared part or a hop class"
+        )
         found.doubt("not_between_themselves", text)
         return
     for i in ranks:
@@ -142,9 +146,12 @@ def find_paths(matrix: PathMatrix, classes: HopClasses, fit: Fit, found: Finding
     if not pairs:
         return
     n = len(fit.rows)
-    if len(pairs) > max(2, n // 8) or _busy(pairs) > 2 or not _isolated(fit, excess):
+    if len(pairs) > max(2, n // 8) or _busy(pairs) > 1 or not _isolated(fit, excess):
         text = f"{matrix.title}: {len(pairs)} paths are slow in a pattern that no GPU, path or group explains"
         found.doubt("unexplained_pattern", text)
+        return
+    if min(np.count_nonzero(classes.of == classes.of[i, j]) for i, j in pairs) < _LEAST_CLASS:
+        found.doubt("class_too_small", f"{matrix.title}: a path differs from the few that it can be compared with")
         return
     for i, j in pairs:
         a, b = (

@@ -1,0 +1,7 @@
+"""Verdicts from measurements made elsewhere: matrices, pairs, lists, counters. Pure: text in, answer out."""
+
+from app.analyses.analyze import analyze
+from app.analyses.errors import UnreadableInput
+from app.analyses.records import Analysis, Reason, Suspect
+
+__all__ = ["Analysis", "Reason", "Suspect", "UnreadableInput", "analyze"]

@@ -1,0 +1,121 @@
+"""From a text to an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from app.analyses.detect import read
+from app.analyses.judge_matrix import judge_matrix
+from app.analyses.judge_pairs import judge_pairs
+from app.analyses.judge_ports import judge_errors, judge_links, judge_ports
+from app.analyses.judge_ranks import judge_per_rank, judge_rounds, judge_scenarios, judge_sweeps, judge_totals
+from app.analyses.records import (
+    Analysis,
+    ErrorCounts,
+    Judgement,
+    Label,
+    LinkStates,
+    MatrixSet,
+    PairList,
+    PathMatrix,
+    PerRank,
+    Ports,
+    Reason,
+    Record,
+    Rounds,
+    Scenarios,
+    Suspect,
+    Sweeps,
+    Totals,
+)
+from app.analyses.topology import parse_topology
+
+
+def analyze(text: str, *, topology: str | None = None, kind: str | None = None) -> Analysis:
+    """Judge a measurement that somebody else made.
+
+    Parameters
+    ----------
+    text : str
+        What they have, in one of the formats of `app.analyses.detect.KINDS`.
+    topology : str or None
+        JSON: ``{"gpus": [{"rank", "host", ...}]}``, as the API takes it, or the list alone.
+    kind : str or None
+        The format, instead of detecting it.
+
+    Raises
+    ------
+    UnreadableInput
+        When the text cannot be read without guessing; it names the line or field.
+    """
+    hosts = parse_topology(topology) if topology is not None else {}
+    reading = read(text, kind)
+    record = _placed(reading.record, hosts) if hosts else reading.record
+    judgement = judge(record)
+    return Analysis(reading.format, judgement.outcome, judgement.suspects, [*judgement.reasons, *reading.notes])
+
+
+def judge(record: Record) -> Judgement:
+    """The judge for each kind of record."""
+    match record:
+        case MatrixSet():
+            return _judge_matrices(record.matrices)
+        case PairList():
+            return judge_pairs(record)
+        case PerRank():
+            return judge_per_rank(record)
+        case Scenarios():
+            return judge_scenarios(record)
+        case Rounds():
+            return judge_rounds(record)
+        case Ports():
+            return judge_ports(record)
+        case ErrorCounts():
+            return judge_errors(record)
+        case LinkStates():
+            return judge_links(record)
+        case Sweeps():
+            return judge_sweeps(record)
+        case Totals():
+            return judge_totals(record)
+        case _:
+            return Judgement("inconclusive", reasons=[Reason(record.code, record.text)])
+
+
+def _judge_matrices(matrices: Sequence[PathMatrix]) -> Judgement:
+    """All matrices of a paste: whoever one of them accuses; healthy only when all are."""
+    answers = [judge_matrix(matrix) for matrix in matrices]
+    reasons = [reason for answer in answers for reason in answer.reasons]
+    suspects: dict[str, Suspect] = {}
+    for answer in answers:
+        for suspect in answer.suspects:
+            known = suspects.get(suspect.name)
+            if known is None or (suspect.slowdown or 0) > (known.slowdown or 0):
+                suspects[suspect.name] = suspect
+    if suspects:
+        return Judgement("localized", list(suspects.values()), reasons)
+    outcomes = [answer.outcome for answer in answers]
+    first = next((outcome for outcome in ("inconclusive", "uniform_slowdown") if outcome in outcomes), "healthy")
+    return Judgement(first, reasons=reasons)  # type: ignore[arg-type]
+
+
+def _placed(record: Record, hosts: Mapping[int, str]) -> Record:
+    """The record with the hosts of a topology, where it covers all ranks."""
+    if isinstance(record, MatrixSet):
+        return MatrixSet([_placed_matrix(matrix, hosts) for matrix in record.matrices])
+    if isinstance(record, PairList):
+        placed: dict[Label, str] = {rank: host for rank, host in hosts.items()}
+        return replace(record, placement=placed)
+    if isinstance(record, PerRank) and all(label in hosts for label in record.values):
+        return replace(
+            record, classes=[*record.classes, {rank: hosts[rank] for rank in hosts if rank in record.values}]
+        )
+    return record
+
+
+def _placed_matrix(matrix: PathMatrix, hosts: Mapping[int, str]) -> PathMatrix:
+    placement = [hosts[label] for label in matrix.labels if isinstance(label, int) and label in hosts]
+    if len(placement) < len(matrix.labels):
+        return matrix
+    return replace(matrix, placement=placement, one_host=len(set(placement)) == 1)

@@ -1,0 +1,149 @@
+"""Judge a list of pairs: most pairs of a fleet were never measured."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+
+from app.analyses.judge_matrix import LEAST, judge_matrix
+from app.analyses.judge_ranks import suspect
+from app.analyses.records import Judgement, Label, PairList, PathMatrix, Reason, Suspect
+
+#: From this share of all pairs on, the list is a matrix with holes.
+_NEARLY_ALL = 0.8
+_TIGHT = float(np.log(1.15))
+
+Pair = tuple[Label, Label]
+
+
+def judge_pairs(record: PairList) -> Judgement:
+    """Judge a list of pairs.
+
+    Parameters
+    ----------
+    record : PairList
+        Values positive.
+
+    Notes
+    -----
+    A component is accused when all that it is part of is slow and all others that are in it are cleared elsewhere.
+    """
+    labels = sorted({end for a, b, _ in record.pairs for end in (a, b)}, key=_order)
+    levels = _levels(record)
+    n = len(labels)
+    if n >= 4 and len(levels) >= _NEARLY_ALL * n * (n - 1) / 2:
+        return _as_matrix(record, labels)
+    hop = _hop_classes(record, levels)
+    if len(hop) > 1:
+        reasons = [Reason("hop_classes", "pairs within a host and pairs across hosts were compared apart")]
+        answers = [_judge_class(part, record) for part in hop if len(part) > 2]
+        suspects = [s for answer in answers for s in answer.suspects]
+        reasons += [reason for answer in answers for reason in answer.reasons]
+        healthy = bool(answers) and all(answer.outcome == "healthy" for answer in answers)
+        outcome = "localized" if suspects else "healthy" if healthy else "inconclusive"
+        return Judgement(outcome, suspects, reasons)  # type: ignore[arg-type]
+    return _judge_class(levels, record)
+
+
+def _levels(record: PairList) -> dict[Pair, float]:
+    """Undirected pair to badness in logarithm: the median of its repeats, against the reference where there is one."""
+    sign = 1 if record.bad == "high" else -1
+    seen: dict[Pair, list[float]] = defaultdict(list)
+    for a, b, value in record.pairs:
+        first, second = sorted((a, b), key=_order)
+        seen[first, second].append(sign * float(np.log(value)))
+    levels = {pair: float(np.median(values)) for pair, values in seen.items()}
+    for (a, b), value in (record.reference or {}).items():
+        first, second = sorted((a, b), key=_order)
+        if (first, second) in levels:
+            levels[first, second] -= sign * float(np.log(value))
+    return levels
+
+
+def _as_matrix(record: PairList, labels: Sequence[Label]) -> Judgement:
+    index = {label: i for i, label in enumerate(labels)}
+    cells: dict[tuple[int, int], list[float]] = defaultdict(list)
+    for a, b, value in record.pairs:
+        cells[index[a], index[b]].append(value)
+    values = np.full((len(labels), len(labels)), np.nan)
+    for (i, j), several in cells.items():
+        values[i, j] = float(np.median(several))
+    values = np.where(np.isnan(values), values.T, values)
+    hosts = record.placement or {}
+    placement = [hosts[label] for label in labels] if all(label in hosts for label in labels) else None
+    one_host = placement is not None and len(set(placement)) == 1
+    return judge_matrix(PathMatrix(labels, values, record.bad, placement, one_host, title="all pairs"))
+
+
+def _hop_classes(record: PairList, levels: dict[Pair, float]) -> list[dict[Pair, float]]:
+    hosts = record.placement or {}
+    if any(end not in hosts for pair in levels for end in pair):
+        return [levels]
+    inside = {pair: level for pair, level in levels.items() if hosts[pair[0]] == hosts[pair[1]]}
+    across = {pair: level for pair, level in levels.items() if pair not in inside}
+    return [part for part in (inside, across) if part]
+
+
+def _judge_class(levels: dict[Pair, float], record: PairList) -> Judgement:
+    if len(levels) < 3:
+        return _open("too_few", "fewer than three pairs of one kind: nothing says which level is normal")
+    values = sorted(levels.values())
+    if values[-1] - values[0] < LEAST:
+        return Judgement("healthy", reasons=[Reason("all_alike", f"all {len(values)} pairs are alike")])
+    cut = _cut(values)
+    if cut is None:
+        return _open("no_reference", "the pairs fall into no clear normal level that at least two of them share")
+    slow = {pair for pair, level in levels.items() if level > cut}
+    for tag, tagged in record.tags.items():
+        if {tuple(sorted(pair, key=_order)) for pair in tagged} == slow:
+            return _open("hop_classes", f"slow are exactly the pairs tagged {tag}: a hop class, not a fault")
+    return _explain(levels, slow)
+
+
+def _cut(values: list[float]) -> float | None:
+    """Between a tight normal level of at least two pairs and all that is clearly slower."""
+    gaps = np.diff(values)
+    widest = int(np.argmax(gaps))
+    normal = values[: widest + 1]
+    if gaps[widest] < LEAST or len(normal) < 2 or normal[-1] - normal[0] > _TIGHT:
+        return None
+    return (values[widest] + values[widest + 1]) / 2
+
+
+def _explain(levels: dict[Pair, float], slow: set[Pair]) -> Judgement:
+    cleared = {end for pair in levels if pair not in slow for end in pair}
+    normal = float(np.median([level for pair, level in levels.items() if pair not in slow]))
+    partners: dict[Label, set[Pair]] = defaultdict(set)
+    for pair in slow:
+        for end, other in (pair, pair[::-1]):
+            if end not in cleared and other in cleared:
+                partners[end].add(pair)
+    suspects: list[Suspect] = []
+    explained: set[Pair] = set()
+    for end, pairs in sorted(partners.items(), key=lambda item: _order(item[0])):
+        if len(pairs) >= 2:
+            suspects.append(suspect(end, float(np.median([levels[pair] for pair in pairs])) - normal))
+            explained |= {pair for pair in slow if end in pair}
+    fast = [pair for pair in levels if pair not in slow]
+    for pair in sorted(slow - explained, key=str):
+        if all(sum(end in other for other in fast) >= 2 for end in pair):
+            times = round(float(np.exp(levels[pair] - normal)), 3)
+            suspects.append(Suspect("path", list(pair), times, f"path {pair[0]}-{pair[1]}"))
+            explained.add(pair)
+    left = [f"{a}-{b}" for a, b in sorted(slow - explained, key=str)]
+    reasons = (
+        [Reason("unresolved", f"slow, but neither end was seen elsewhere: {', '.join(left)}")] if left else []
+    )
+    if suspects and len(suspects) > max(2, len(levels) // 4):
+        return _open("too_many_suspects", f"{len(suspects)} components would have to be slow at once")
+    return Judgement("localized" if suspects else "inconclusive", suspects, reasons)
+
+
+def _open(code: str, text: str) -> Judgement:
+    return Judgement("inconclusive", reasons=[Reason(code, text)])
+
+
+def _order(label: Label) -> tuple[int, int, str]:
+    return (0, label, "") if isinstance(label, int) else (1, 0, label)

@@ -1,0 +1,126 @@
+"""Judge ports and links: states, link rates, and counts of errors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from app.analyses.judge_ranks import judge_per_rank, suspect
+from app.analyses.records import ErrorCounts, Judgement, Label, LinkStates, PerRank, Ports, Reason, Suspect
+
+#: Fewer errors than this happen on any network.
+_FEW_ERRORS = 10
+#: The culprit has this many times the errors of all others; those that only pass on what is broken have some, too.
+_DOMINATES = 20.0
+#: Decades, for error rates.
+_DECADES = 2.0
+
+
+def judge_ports(record: Ports) -> Judgement:
+    """Judge the states and link rates of ports.
+
+    Parameters
+    ----------
+    record : Ports
+        States, rates and, where known, the rates that the ports should have.
+    """
+    down = [port for port, up in record.up.items() if not up]
+    if down and len(down) < len(record.up) / 2:
+        text = f"{', '.join(map(str, down))}: not active while the others are"
+        return Judgement("localized", [suspect(port, None) for port in down], [Reason("port_down", text)])
+    if down:
+        text = f"{len(down)} of {len(record.up)} ports are not active: unused, or a shared cause"
+        return Judgement("inconclusive", reasons=[Reason("mostly_down", text)])
+    below = {p: want / record.rate[p] for p, want in record.expected.items() if record.rate.get(p)}
+    if len(below) > 2 and min(below.values()) >= 1.3:
+        text = f"every port runs at 1/{min(below.values()):.1f} or less of the speed of its interface"
+        return Judgement("uniform_slowdown", reasons=[Reason("below_expected", text)])
+    if len(record.rate) < 2:
+        return Judgement("healthy", reasons=[Reason("all_active", "every port is active; no rates to compare")])
+    return judge_per_rank(PerRank(record.rate, "low", metric="link rate"))
+
+
+def judge_errors(record: ErrorCounts) -> Judgement:
+    """Judge counts (or rates) of errors: one port alone, with different peers where the peers are named."""
+    named = [_dominant(run, log_scale=record.log_scale) for run in record.runs]
+    if all(name is None for name in named):
+        quiet = all(_is_quiet(run, log_scale=record.log_scale) for run in record.runs)
+        if quiet:
+            return Judgement("healthy", reasons=[Reason("no_errors", "no port has errors that count")])
+        text = "several ports have errors; those that only pass on broken packets count them, too"
+        return Judgement("inconclusive", reasons=[Reason("bystanders", text)])
+    names = set(named)
+    peers = {peer for peer in record.peers if peer is not None}
+    if len(names) > 1 or (peers and len(peers) < 2):
+        text = "the errors move from run to run" if len(names) > 1 else "one peer only: port, path or peer"
+        return Judgement("inconclusive", reasons=[Reason("not_separated", text)])
+    (port,) = names
+    assert port is not None
+    text = f"{port}: has nearly all errors" + (f", with {len(peers)} different peers" if peers else "")
+    return Judgement("localized", [suspect(port, None)], [Reason("errors_at_one_port", text)])
+
+
+def _dominant(run: Mapping[Label, float], *, log_scale: bool) -> Label | None:
+    if not run:
+        return None
+    ordered = sorted(run.items(), key=lambda item: (-item[1], str(item[0])))
+    first = ordered[0][1]
+    second = ordered[1][1] if len(ordered) > 1 else 0.0
+    if log_scale:
+        rates = [value for value in run.values() if value > 0]
+        if len(run) < 3 or len(rates) < 1 or first <= 0:
+            return None
+        floor = max(second, 1e-15)
+        return ordered[0][0] if np.log10(first / floor) >= _DECADES else None
+    return ordered[0][0] if first >= _FEW_ERRORS and first >= _DOMINATES * second else None
+
+
+def _is_quiet(run: Mapping[Label, float], *, log_scale: bool) -> bool:
+    if log_scale:
+        rates = [value for value in run.values() if value > 0]
+        return not rates or max(rates) < 1e-12 or np.log10(max(rates) / min(rates)) < _DECADES
+    return max(run.values(), default=0.0) < _FEW_ERRORS
+
+
+def judge_links(record: LinkStates) -> Judgement:
+    """Judge the links of GPUs: single links that are down, or slower than the rest."""
+    down = {gpu: [k for k, speed in enumerate(links) if speed == 0] for gpu, links in record.links.items()}
+    there = {gpu: [k for k, speed in enumerate(links) if speed is not None] for gpu, links in record.links.items()}
+    if not any(there.values()):
+        return Judgement("healthy", reasons=[Reason("no_links", "no GPU has links")])
+    patterns = {tuple(links) for gpu, links in down.items() if there[gpu]}
+    if not any(down.values()):
+        return _link_speeds(record)
+    if len(down) > 1 and len(patterns) == 1:
+        text = "the same links are inactive on every GPU: not connected on this board, or a shared cause"
+        return Judgement("inconclusive", reasons=[Reason("same_everywhere", text)])
+    if any(down[gpu] and len(down[gpu]) == len(there[gpu]) for gpu in down):
+        text = "a GPU has no active link at all: a missing bridge and a fault look alike"
+        return Judgement("inconclusive", reasons=[Reason("all_links_down", text)])
+    hit = [(gpu, link) for gpu, links in down.items() for link in links]
+    if len(hit) > sum(map(len, there.values())) / 2:
+        return Judgement("inconclusive", reasons=[Reason("mostly_down", "most links are inactive")])
+    reason = Reason("link_down", "inactive while other links of the same GPU are active")
+    return Judgement("localized", [_link(gpu, link, None) for gpu, link in hit], [reason])
+
+
+def _link(gpu: Label, link: int, times: float | None) -> Suspect:
+    name = f"{f'gpu {gpu}' if isinstance(gpu, int) else gpu} link {link}"
+    return Suspect("path", [name], times, name)
+
+
+def _link_speeds(record: LinkStates) -> Judgement:
+    speeds = [(gpu, k, s) for gpu, links in record.links.items() for k, s in enumerate(links) if s]
+    normal = float(np.median([s for _, _, s in speeds]))
+    slow = [(gpu, k, normal / s) for gpu, k, s in speeds if normal / s >= 1.3]
+    if not slow:
+        return Judgement("healthy", reasons=[Reason("all_active", "every link is active at the same speed")])
+    if len(slow) > len(speeds) / 4:
+        return Judgement("inconclusive", reasons=[Reason("two_levels", "links run at two speeds")])
+    return Judgement("localized", [_link(gpu, k, round(times, 3)) for gpu, k, times in slow])
+
+
+def saturated(values: Sequence[float]) -> bool:
+    """Whether a counter stands at the end of its range."""
+    return any(value in {255.0, 65535.0, 4294967295.0} for value in values)

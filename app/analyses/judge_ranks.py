@@ -1,0 +1,235 @@
+"""Judge lists: one value a rank, once, under several conditions, or in several rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from app.analyses.hop_classes import spread
+from app.analyses.judge_matrix import LEAST
+from app.analyses.records import Judgement, Label, PerRank, Reason, Rounds, Scenarios, Suspect, Sweeps, Totals
+
+_SIGMAS = 6.0
+#: Lists are short: nothing is taken to be measured better than this.
+_LEAST_NOISE = 0.03
+#: With three values two agree on what is normal, but only just.
+_LEAST_OF_THREE = float(np.log(1.5))
+_ALIKE = 0.05
+
+
+def judge_per_rank(record: PerRank) -> Judgement:
+    """Judge one value a rank against the others of its class.
+
+    Parameters
+    ----------
+    record : PerRank
+        The values and their classes.
+    """
+    labels = list(record.values)
+    if len(labels) < 2:
+        return _open("too_few", f"{record.metric}: one value alone has nothing to be compared with")
+    if len(labels) == 2:
+        return _two(record)
+    excess = _excess(record)
+    slow = _outliers(excess, len(labels))
+    if record.wait:
+        return _waiting(record, excess, slow)
+    class_effect = _whole_classes(record, slow)
+    if class_effect:
+        return _open(
+            "class_effect", f"{record.metric}: {class_effect} as a whole: a class of its own, not a fault"
+        )
+    if len(slow) > len(labels) / 3:
+        return _open("two_levels", f"{record.metric}: {len(slow)} of {len(labels)} are slower: no clear majority")
+    if slow:
+        return Judgement("localized", [suspect(label, excess[label]) for label in slow])
+    return _nobody(record, excess)
+
+
+def suspect(label: Label, excess: float | None) -> Suspect:
+    """A vertex; ``excess`` is the logarithm of its slowdown, None for a hard failure."""
+    times = None if excess is None else round(float(np.exp(excess)), 3)
+    return Suspect("gpu", [label], times, f"rank {label}" if isinstance(label, int) else label)
+
+
+def _open(code: str, text: str) -> Judgement:
+    return Judgement("inconclusive", reasons=[Reason(code, text)])
+
+
+def _two(record: PerRank) -> Judgement:
+    one, two = record.values.values()
+    if min(one, two) > 0 and abs(np.log(one / two)) < _ALIKE:
+        return Judgement("healthy", reasons=[Reason("all_alike", f"{record.metric}: both are alike")])
+    return _open("no_reference", f"{record.metric}: two that differ need a reference to say which one is wrong")
+
+
+def _excess(record: PerRank) -> dict[Label, float]:
+    """Logarithm against the median, higher is worse; the level of a class is taken out where it has a majority."""
+    sign = -1.0 if record.bad == "low" or record.wait else 1.0
+    with np.errstate(divide="ignore"):
+        logs = {label: sign * float(np.log(value)) for label, value in record.values.items()}
+    for classes in record.classes:
+        groups = _groups(logs, classes)
+        if len(groups) < 2 or min(map(len, groups)) < 3:
+            continue
+        levels = [float(np.median([logs[label] for label in group])) for group in groups]
+        for group, level in zip(groups, levels, strict=True):
+            for label in group:
+                logs[label] -= level
+        break
+    level = float(np.median(list(logs.values())))
+    return {label: value - level if np.isfinite(value - level) else value for label, value in logs.items()}
+
+
+def _groups(labels: Mapping[Label, float], classes: Mapping[Label, str]) -> list[list[Label]]:
+    names = sorted({classes[label] for label in labels if label in classes})
+    groups = [[label for label in labels if classes.get(label) == name] for name in names]
+    return groups if sum(map(len, groups)) == len(labels) else []
+
+
+def _outliers(excess: Mapping[Label, float], n: int) -> list[Label]:
+    finite = np.array([value for value in excess.values() if np.isfinite(value)])
+    sigma = max(_LEAST_NOISE, spread(finite)) if finite.size else _LEAST_NOISE
+    least = max(_LEAST_OF_THREE if n == 3 else LEAST, _SIGMAS * sigma)
+    return [label for label, value in excess.items() if value >= least]
+
+
+def _whole_classes(record: PerRank, slow: Sequence[Label]) -> str:
+    """The classes that the slow ones fill entirely; empty unless they explain all of them."""
+    for classes in record.classes:
+        groups = _groups(record.values, classes)
+        full = [group for group in groups if len(group) > 1 and set(group) <= set(slow)]
+        if full and len(groups) > 1 and sum(map(len, full)) == len(slow):
+            return ", ".join(classes[group[0]] for group in full)
+    return ""
+
+
+def _waiting(record: PerRank, excess: Mapping[Label, float], slow: Sequence[Label]) -> Judgement:
+    """Who waits least keeps the others waiting, if it is one alone and far from all others."""
+    ordered = sorted(excess.values(), reverse=True)
+    if len(slow) == 1 and len(excess) >= 4 and ordered[0] - ordered[1] >= np.log(2):
+        label = slow[0]
+        text = f"{record.metric}: {label} waits least, the others wait for it; its own slowdown is not in waits"
+        return Judgement("localized", [suspect(label, None)], [Reason("waits_least", text)])
+    if max(abs(value) for value in excess.values()) < LEAST:
+        return Judgement("healthy", reasons=[Reason("all_alike", f"{record.metric}: all wait alike")])
+    return _open(
+        "waits_differ", f"{record.metric}: waits differ, but nobody alone waits least: they do not name anyone"
+    )
+
+
+def _nobody(record: PerRank, excess: Mapping[Label, float]) -> Judgement:
+    low, high = min(excess.values()), max(excess.values())
+    if low <= -2 * LEAST and -low > 2 * high:
+        text = f"{record.metric}: someone is faster than the rest, nobody is slower"
+        return _open("fast_outlier", text)
+    if high >= 2 * LEAST:
+        return _open(
+            "uneven", f"{record.metric}: values differ too much among themselves to call one of them slow"
+        )
+    return Judgement("healthy", reasons=[Reason("all_alike", f"{record.metric}: nobody is clearly slower")])
+
+
+def judge_scenarios(record: Scenarios) -> Judgement:
+    """Judge the same ranks under several conditions.
+
+    Two ranks suffice where the values are the ranks' own work and a control shows that they are alike otherwise.
+    """
+    alike, named, open_reasons = [], {}, []
+    for name, run in record.runs:
+        judgement = judge_per_rank(run)
+        if judgement.outcome == "healthy":
+            alike.append((name, set(run.values)))
+        elif judgement.suspects:
+            named[name] = judgement.suspects
+        else:
+            open_reasons += judgement.reasons
+    if record.own_work:
+        for name, run in record.runs:
+            control = next((c for c, ranks in alike if c != name and ranks >= set(run.values)), None)
+            if control is not None and name not in named and len(run.values) == 2:
+                named |= _against_control(name, run)
+    suspects = {s.name: s for found in named.values() for s in found}
+    if len(suspects) == 1:
+        text = f"the same one in {', '.join(named)}" + (
+            f"; alike in {', '.join(n for n, _ in alike)}" if alike else ""
+        )
+        return Judgement("localized", list(suspects.values()), [Reason("conditions", text)])
+    if suspects:
+        return _open("conditions_disagree", f"different ones stand out: {', '.join(suspects)}")
+    if open_reasons:
+        return Judgement("inconclusive", reasons=open_reasons)
+    return Judgement("healthy", reasons=[Reason("all_alike", "alike under every condition")])
+
+
+def _against_control(name: str, run: PerRank) -> dict[str, list[Suspect]]:
+    (a, one), (b, two) = run.values.items()
+    if min(one, two) <= 0:
+        return {}
+    sign = 1 if run.bad == "high" else -1
+    excess = sign * float(np.log(one / two))
+    if abs(excess) < _LEAST_OF_THREE:
+        return {}
+    return {name: [suspect(a if excess > 0 else b, abs(excess))]}
+
+
+def judge_rounds(record: Rounds) -> Judgement:
+    """Judge node checks in pairs: who stays slow whatever it is paired with."""
+    slow_in = [_slow_of_round(values) for values in record.rounds]
+    hit = [slow for slow in slow_in if slow]
+    repaired = [Reason("after_repair", "rounds after a repair are left out")] if record.after_repair else []
+    if not hit:
+        return Judgement("healthy", reasons=[*repaired, Reason("all_alike", "no node is slow in any round")])
+    always = set.intersection(*hit)
+    if not always or (len(hit) == 1 and (len(slow_in) > 1 or len(always) > 1)):
+        text = "nodes were slow in one round only, and pairs hide which of two it was"
+        return Judgement("inconclusive", reasons=[*repaired, Reason("not_repeated", text)])
+    suspects = []
+    for label in sorted(always, key=str):
+        best = min(values[label] for values, slow in zip(record.rounds, slow_in, strict=True) if label in slow)
+        normal = np.median(
+            [v for values in record.rounds for node, v in values.items() if node not in set.union(*hit)]
+        )
+        suspects.append(suspect(label, float(np.log(best / normal)) if normal > 0 else None))
+    return Judgement(
+        "localized", suspects, [*repaired, Reason("stays_slow", "slow in every round that had a slow node")]
+    )
+
+
+def _slow_of_round(values: Mapping[Label, float]) -> set[Label]:
+    """Nodes far above the fast half: in a round of pairs up to half of the nodes can look slow."""
+    known = sorted(values.values())
+    if len(known) < 3 or known[0] <= 0:
+        return set()
+    normal = float(np.median(known[: (len(known) + 1) // 2]))
+    return {label for label, value in values.items() if value >= 1.5 * normal}
+
+
+def judge_sweeps(record: Sweeps) -> Judgement:
+    """Judge curves of bus bandwidth by their largest common sizes."""
+    if len(record.curves) < 2:
+        return _open("aggregate_only", "one curve of a whole collective cannot name a rank or a path")
+    common = sorted(set.intersection(*({size for size, _ in curve} for curve in record.curves.values())))
+    if not common:
+        return _open("no_common_size", "the curves have no message size in common")
+    top = set(common[-3:])
+    levels = {
+        label: float(np.median([value for size, value in curve if size in top]))
+        for label, curve in record.curves.items()
+    }
+    if max(levels.values()) <= 1.1 * min(levels.values()):
+        return Judgement("healthy", reasons=[Reason("all_alike", "all hosts reach the same bandwidth")])
+    return judge_per_rank(PerRank(levels, "low", metric="bus bandwidth of large messages"))
+
+
+def judge_totals(record: Totals) -> Judgement:
+    """Judge totals of concurrent transfers: alike, or not; which part they share is not in totals."""
+    metrics = sorted({metric for pattern in record.patterns for metric in pattern})
+    for metric in metrics:
+        values = [pattern[metric] for pattern in record.patterns if metric in pattern]
+        if min(values) <= 0 or np.log(max(values) / min(values)) >= LEAST:
+            return _open(
+                "unsupported_kind", f"totals of concurrent {metric} differ; they do not name what is shared"
+            )
+    return Judgement("healthy", reasons=[Reason("all_alike", "every pattern reaches the same total")])

@@ -1,0 +1,161 @@
+"""Ports and links in a normalised document."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from app.analyses.readers.classes import name_classes
+from app.analyses.readers.fields import Document, Shape, is_number, labels_once, scalar
+from app.analyses.readers.numbers import label
+from app.analyses.records import ErrorCounts, Label, LinkStates, PerRank, Ports, Record, Unjudged
+
+ERRORS = re.compile(
+    r"err|fail|discard|drop|crc|ber\b|replay|recover|symbol|down|flap|retr|timeout|bad|corrupt|violation",
+    re.IGNORECASE,
+)
+#: What a port counts because of what others send it.
+_SECOND_HAND = re.compile(r"remote|relay|discard|wait", re.IGNORECASE)
+_BIT_ERRORS = re.compile(r"\bber\b|bit.?error|error.?rate", re.IGNORECASE)
+_TRAFFIC = re.compile(r"bytes|\bb/s|packets|words|xmit|rcv_data|traffic|messages", re.IGNORECASE)
+_DOWN_LETTERS = {"D": 0.0, "U": 1.0, "X": None, "_": None}
+
+
+def read_port_counters(document: Document) -> Record:
+    """States, link rates, traffic, or counts of errors."""
+    values = document.data["values"]
+    if not isinstance(values, Mapping) or not values:
+        raise Shape("values must name each port")
+    if all(map(_is_scalar, values.values())):
+        return _one_counter(document, values)
+    if not all(isinstance(value, Mapping) for value in values.values()):
+        raise Shape("each port must have one value or an object of values")
+    if any("state" in value or "operstate" in value for value in values.values()):
+        return read_states({str(name): value for name, value in values.items()})
+    if any("others" in value or "peer" in value for value in values.values()):
+        return _error_runs(document, values)
+    return _several_counters(document, values)
+
+
+def _is_scalar(value: object) -> bool:
+    return is_number(value) or (isinstance(value, str) and bool(re.match(r"[<\d.]", value.strip())))
+
+
+def _one_counter(document: Document, values: Mapping[str, Any]) -> Record:
+    names = labels_once(list(values), "values")
+    counts = {names[name]: scalar(value, f"values.{name}") for name, value in values.items()}
+    unit = document.unit
+    if _BIT_ERRORS.search(unit):
+        return ErrorCounts([_uncensored(names, values, counts)], [None], log_scale=True)
+    if ERRORS.search(unit):
+        return ErrorCounts([counts], [None])
+    if _TRAFFIC.search(unit):
+        text = "traffic shows what was sent where, not what a port could carry: an idle port is not a slow one"
+        return Unjudged("traffic_not_capacity", text)
+    hosts = {names[name]: host for name, host in document.placement(list(names)).items()}
+    return PerRank(counts, document.bad(), classes=name_classes(list(counts), hosts), metric=unit)
+
+
+def _uncensored(
+    names: Mapping[str, Label], values: Mapping[str, Any], counts: dict[Label, float]
+) -> dict[Label, float]:
+    """Less than the least that is measured is as good as nothing."""
+    hidden = {
+        names[name] for name, value in values.items() if isinstance(value, str) and value.strip().startswith("<")
+    }
+    return {name: 0.0 if name in hidden else value for name, value in counts.items()}
+
+
+def read_states(values: Mapping[str, Mapping[str, Any]]) -> Ports:
+    """Ports with a ``state`` or ``operstate``, a rate, and perhaps the speed of the interface."""
+    up: dict[Label, bool] = {}
+    rate: dict[Label, float] = {}
+    expected: dict[Label, float] = {}
+    for name, fields in values.items():
+        port = label(name)
+        state, oper = str(fields.get("state", "active")).lower(), str(fields.get("operstate", "up")).lower()
+        up[port] = "active" in state.split(": ")[-1].split()[:1] + [state] and oper not in {
+            "down",
+            "lowerlayerdown",
+        }
+        for key, value in fields.items():
+            if key.startswith("rate") and (is_number(value) or _is_scalar(value)):
+                rate[port] = scalar(re.split(r"[ a-zA-Z]", str(value).strip())[0], f"values.{name}.{key}")
+            elif key == "speed" and str(value).isdigit() and int(value) > 0:
+                expected[port] = int(value) / 1000
+    return Ports(up, rate, expected)
+
+
+def _error_runs(document: Document, values: Mapping[str, Any]) -> ErrorCounts:
+    """``{run: {port: count, "others": count, "peer": name}}``."""
+    runs: list[dict[Label, float]] = []
+    peers: list[str | None] = []
+    for name, fields in values.items():
+        counts: dict[Label, float] = {}
+        for key, value in fields.items():
+            if key != "peer" and _is_scalar(value):
+                counts[_with_host(document, str(key))] = scalar(value, f"values.{name}.{key}")
+        runs.append(counts)
+        peer = fields.get("peer")
+        peers.append(peer if isinstance(peer, str) else None)
+    return ErrorCounts(runs, peers)
+
+
+def _with_host(document: Document, port: str) -> Label:
+    """Where two ends have NICs of like names, the host belongs to the name."""
+    host = document.placement([port]).get(port)
+    return f"{host}:{port}" if host and ":" not in port else label(port)
+
+
+def _several_counters(document: Document, values: Mapping[str, Any]) -> Record:
+    """``{port: {counter: value}}``: the port's own error counters, added up."""
+    counters = sorted({str(key) for fields in values.values() for key in fields})
+    own = [c for c in counters if ERRORS.search(c) and not _SECOND_HAND.search(c) and not _BIT_ERRORS.search(c)]
+    rates = [c for c in counters if _BIT_ERRORS.search(c)]
+    if not own and not rates:
+        raise Shape("no counter of errors among " + ", ".join(counters[:6]))
+    names = labels_once(list(values), "values")
+    runs = [
+        {
+            names[name]: sum(
+                scalar(fields[c], f"values.{name}.{c}")
+                for c in group
+                if _is_scalar(fields.get(c)) and not _censored(fields[c])
+            )
+            for name, fields in values.items()
+        }
+        for group in ([own] if own else [[rate] for rate in rates])
+    ]
+    return ErrorCounts(runs[:1], [None], log_scale=not own)
+
+
+def _censored(value: object) -> bool:
+    return isinstance(value, str) and value.strip().startswith("<")
+
+
+def read_link_state(document: Document) -> LinkStates:
+    """``{gpu: [speed, null for inactive, ...]}`` or letters U, D, X, _."""
+    values = document.data["values"]
+    if not isinstance(values, Mapping) or not all(isinstance(links, list) for links in values.values()):
+        raise Shape("links must be a list for each GPU")
+    return LinkStates(
+        {
+            label(str(gpu)): [_link(link, f"values.{gpu}[{k}]") for k, link in enumerate(links)]
+            for gpu, links in values.items()
+        }
+    )
+
+
+def _link(value: object, place: str) -> float | None:
+    if value is None or value is False:
+        return 0.0
+    if isinstance(value, str):
+        word = value.strip().strip("<>").lower()
+        if word.upper() in _DOWN_LETTERS:
+            return _DOWN_LETTERS[word.upper()]
+        if word in {"inactive", "down"}:
+            return 0.0
+        if word in {"active", "up"}:
+            return 1.0
+    return scalar(value, place) if value is not True else 1.0

@@ -1,0 +1,76 @@
+"""Numbers and labels as people paste them."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from app.analyses.errors import UnreadableInput
+from app.analyses.records import Bad, Label
+
+MISSING = {"", "-", "–", "—", "n/a", "na", "x", "null", "none"}
+
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
+_RANK = re.compile(r"rank[ _=#:-]?(\d{1,6})", re.IGNORECASE)
+_LOW_IS_BAD = re.compile(
+    r"\b[kmgt]i?b(it)?(/s|ps)|[kmgt]bit|bandwidth|throughput|busbw|algbw|per second|\bb/s", re.IGNORECASE
+)
+_HIGH_IS_BAD = re.compile(
+    r"\b(ns|us|µs|μs|ms|s|sec|secs|seconds|min)\b|latency|time|wait|elapsed|duration|delay", re.IGNORECASE
+)
+WAIT = re.compile(
+    r"wait|idle|barrier|blocked|reduce_scatter|all_?reduce|allgather|all_?to_?all|recv", re.IGNORECASE
+)
+
+
+def number(text: str, place: str) -> float:
+    """A number with what people put around it: thousands separators, ``%``, bold marks, ``<`` for "less than".
+
+    Raises
+    ------
+    UnreadableInput
+        When it is none, not finite, or negative.
+    """
+    plain = text.strip().strip("*`").replace("_", "").removeprefix("<").removesuffix("%").removesuffix("×").strip()
+    if re.fullmatch(r"\d{1,3}(,\d{3})+(\.\d+)?", plain):
+        plain = plain.replace(",", "")
+    if not _NUMBER.fullmatch(plain):
+        raise UnreadableInput("bad_number", f"{text.strip()[:40]!r} is no number", place)
+    return checked(float(plain), place)
+
+
+def checked(value: float, place: str) -> float:
+    """A value that is finite and not negative."""
+    if not math.isfinite(value):
+        raise UnreadableInput("bad_number", "the value is not finite", place)
+    if value < 0:
+        raise UnreadableInput("bad_number", f"{value:g} is negative; times and bandwidths are not", place)
+    return value
+
+
+def positive(value: float, place: str) -> float:
+    """A value above zero."""
+    if value == 0:
+        raise UnreadableInput("bad_number", "a bandwidth or latency of zero is no measurement", place)
+    return value
+
+
+def is_missing(text: str) -> bool:
+    """Whether a cell says that there is no value."""
+    return text.strip().strip("*`").lower() in MISSING
+
+
+def label(text: str) -> Label:
+    """A rank as an integer where the text says so (``4``, ``rank 4``), else the name as it stands."""
+    plain = text.strip().strip("*`")
+    if plain.isascii() and plain.isdigit() and len(plain) <= 6:
+        return int(plain)
+    match = _RANK.fullmatch(plain)
+    return int(match[1]) if match else plain
+
+
+def bad_side(unit: str) -> Bad | None:
+    """Which values a unit or title makes bad; None when it does not say."""
+    if _LOW_IS_BAD.search(unit):
+        return "low"
+    return "high" if _HIGH_IS_BAD.search(unit) else None
