@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from app.analyses.detect import read
 from app.analyses.judge_matrix import judge_matrix
@@ -28,6 +29,7 @@ from app.analyses.records import (
     Suspect,
     Sweeps,
     Totals,
+    Unjudged,
 )
 from app.analyses.topology import parse_topology
 
@@ -57,30 +59,10 @@ def analyze(text: str, *, topology: str | None = None, kind: str | None = None) 
 
 
 def judge(record: Record) -> Judgement:
-    """The judge for each kind of record."""
-    match record:
-        case MatrixSet():
-            return _judge_matrices(record.matrices)
-        case PairList():
-            return judge_pairs(record)
-        case PerRank():
-            return judge_per_rank(record)
-        case Scenarios():
-            return judge_scenarios(record)
-        case Rounds():
-            return judge_rounds(record)
-        case Ports():
-            return judge_ports(record)
-        case ErrorCounts():
-            return judge_errors(record)
-        case LinkStates():
-            return judge_links(record)
-        case Sweeps():
-            return judge_sweeps(record)
-        case Totals():
-            return judge_totals(record)
-        case _:
-            return Judgement("inconclusive", reasons=[Reason(record.code, record.text)])
+    """The judgement of the judge for this kind of record."""
+    if isinstance(record, Unjudged):
+        return Judgement("inconclusive", reasons=[Reason(record.code, record.text)])
+    return _JUDGES[type(record)](record)
 
 
 def _judge_matrices(matrices: Sequence[PathMatrix]) -> Judgement:
@@ -105,8 +87,7 @@ def _placed(record: Record, hosts: Mapping[int, str]) -> Record:
     if isinstance(record, MatrixSet):
         return MatrixSet([_placed_matrix(matrix, hosts) for matrix in record.matrices])
     if isinstance(record, PairList):
-        placed: dict[Label, str] = {rank: host for rank, host in hosts.items()}
-        return replace(record, placement=placed)
+        return replace(record, placement=dict[Label, str](hosts))
     if isinstance(record, PerRank) and all(label in hosts for label in record.values):
         return replace(
             record, classes=[*record.classes, {rank: hosts[rank] for rank in hosts if rank in record.values}]
@@ -119,3 +100,17 @@ def _placed_matrix(matrix: PathMatrix, hosts: Mapping[int, str]) -> PathMatrix:
     if len(placement) < len(matrix.labels):
         return matrix
     return replace(matrix, placement=placement, one_host=len(set(placement)) == 1)
+
+
+_JUDGES: dict[type, Callable[[Any], Judgement]] = {
+    MatrixSet: lambda record: _judge_matrices(record.matrices),
+    PairList: judge_pairs,
+    PerRank: judge_per_rank,
+    Scenarios: judge_scenarios,
+    Rounds: judge_rounds,
+    Ports: judge_ports,
+    ErrorCounts: judge_errors,
+    LinkStates: judge_links,
+    Sweeps: judge_sweeps,
+    Totals: judge_totals,
+}

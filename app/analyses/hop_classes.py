@@ -1,9 +1,9 @@
 """Which paths may be compared with each other.
 
-Paths are not alike: within a host, across sockets, across hosts. Where no topology says which is which, the values do,
-if they fall into levels *and* the paths of a level form a structure that a fault does not make: groups of ranks that
-are near to each other, or a pattern that every rank takes part in. A slow GPU is a star and a slow path one edge;
-neither is a class.
+Paths are not alike: within a host, across sockets, across hosts. Where no topology says which is which, the values
+do, if they fall into levels *and* the paths of a level form a structure that a fault does not make: groups of ranks
+that are near to each other, or a pattern that every rank takes part in. A slow GPU is a star and a slow path one
+edge; neither is a class.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def _explained(values: Matrix, cut: float) -> float:
 
 
 def _structure(near: Mask, far: Mask) -> list[Ints] | None:
-    """Blocks of ranks, an empty list for another pattern that all take part in, None for what a fault would make."""
+    """Blocks of ranks, an empty list for a pattern that all take part in, None for what a fault would make."""
     near, far = near | near.T, far | far.T
     active = int(np.count_nonzero((near | far).any(axis=0)))
     for side, other in ((near, far), (far, near)):

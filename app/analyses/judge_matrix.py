@@ -94,7 +94,7 @@ def _few(badness: Matrix, title: str) -> Judgement:
 
 
 def _between_blocks(matrix: PathMatrix, badness: Matrix, classes: HopClasses, found: Findings) -> None:
-    """The level between two halves of one host, against the worst that sockets explain (or against the baseline)."""
+    """The level between two halves of one host, against what sockets explain (or against the baseline)."""
     relative = matrix.baseline is not None
     if len(classes.blocks) != 2 or classes.given or not (matrix.one_host or relative):
         return
@@ -127,7 +127,7 @@ def _conclude(matrix: PathMatrix, classes: HopClasses, fit: Fit, found: Findings
         text = f"{matrix.title}: everything is {np.exp(shift):.1f}x slower than the baseline, nobody stands out"
         return Judgement("uniform_slowdown", reasons=[*reasons, Reason("uniform_slowdown", text)])
     if max(fit.width(fit.rows), fit.width(fit.columns)) >= _UNEVEN or fit.sigma >= _UNEVEN:
-        text = f"{matrix.title}: ranks differ too much among themselves to call any of them slow, or all of them healthy"
+        text = f"{matrix.title}: ranks differ too much among themselves to call one of them slow, or all healthy"
         return Judgement("inconclusive", reasons=[*reasons, Reason("uneven", text)])
     text = f"{matrix.title}: no rank and no path is clearly slower than its like (noise {100 * fit.sigma:.0f} %)"
     return Judgement("healthy", reasons=[*reasons, Reason("all_alike", text)])

@@ -8,7 +8,20 @@ from typing import Annotated
 import typer
 
 from app import __version__
-from app.cli import client, core, demo, emulate, keys, plan, probe_model, serve, simulate, topology, webhooks
+from app.cli import (
+    analyze,
+    client,
+    core,
+    demo,
+    emulate,
+    keys,
+    plan,
+    probe_model,
+    serve,
+    simulate,
+    topology,
+    webhooks,
+)
 from app.cli.output import Refused, fail
 
 app = typer.Typer(
@@ -22,6 +35,7 @@ serve.add_to(app)
 plan.add_to(app)
 simulate.add_to(app)
 core.add_to(app)
+analyze.add_to(app)
 client.add_to(app)
 emulate.add_to(app)
 demo.add_to(app)

@@ -1,1 +1,1 @@
-"""Readers: one format each, from text to a typed record. Each either understands all of its input or says where not."""
+"""Readers: one format each, from text to a typed record. Each reads all of its input or says where not."""

@@ -1,4 +1,4 @@
-"""Normalised JSON: ``kind``, ``unit``, ``higher_is_worse``, ``values``, and what else is known (``placement``...)."""
+"""Normalised JSON: ``kind``, ``unit``, ``higher_is_worse``, ``values``, and what else is known."""
 
 from __future__ import annotations
 

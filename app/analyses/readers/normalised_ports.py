@@ -35,7 +35,7 @@ def read_port_counters(document: Document) -> Record:
         return read_states({str(name): value for name, value in values.items()})
     if any("others" in value or "peer" in value for value in values.values()):
         return _error_runs(document, values)
-    return _several_counters(document, values)
+    return _several_counters(values)
 
 
 def _is_scalar(value: object) -> bool:
@@ -75,7 +75,7 @@ def read_states(values: Mapping[str, Mapping[str, Any]]) -> Ports:
     for name, fields in values.items():
         port = label(name)
         state, oper = str(fields.get("state", "active")).lower(), str(fields.get("operstate", "up")).lower()
-        up[port] = "active" in state.split(": ")[-1].split()[:1] + [state] and oper not in {
+        up[port] = state.split(": ")[-1].startswith("active") and oper not in {
             "down",
             "lowerlayerdown",
         }
@@ -108,7 +108,7 @@ def _with_host(document: Document, port: str) -> Label:
     return f"{host}:{port}" if host and ":" not in port else label(port)
 
 
-def _several_counters(document: Document, values: Mapping[str, Any]) -> Record:
+def _several_counters(values: Mapping[str, Any]) -> Record:
     """``{port: {counter: value}}``: the port's own error counters, added up."""
     counters = sorted({str(key) for fields in values.values() for key in fields})
     own = [c for c in counters if ERRORS.search(c) and not _SECOND_HAND.search(c) and not _BIT_ERRORS.search(c)]

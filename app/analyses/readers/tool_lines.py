@@ -1,0 +1,189 @@
+"""Line formats of tools: pairs, NIC loopback checks, DeepEP, link states, node checks, nccl-tests, iblinkinfo."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from app.analyses.errors import UnreadableInput, at_line
+from app.analyses.readers.classes import name_classes
+from app.analyses.readers.lines import Line, split_lines
+from app.analyses.readers.numbers import label, number, positive
+from app.analyses.records import (
+    Label,
+    LinkStates,
+    PerRank,
+    Reading,
+    Reason,
+    Rounds,
+    Sweeps,
+    Unjudged,
+)
+
+_NIC = re.compile(r"^\s*([\w.-]+)\s*:\s*([\w./-]+)\s*:\s*([\d.,]+)\s*$")
+_NIC_LOW = re.compile(r"^\s*([\w.-]+)\s*:\s*([\w./-]+)\s*:\s*bandwidth is low ([\d.,]+)")
+_DEEPEP_1 = re.compile(r"\[rank (\d+)\].*?avg_t\s*=\s*([\d.]+)\s*(us|ms)")
+_DEEPEP_2 = re.compile(r"EP:\s*(\d+)/(\d+)\s*\|\s*([^:|]+):.*?([\d.]+) us")
+_GPU = re.compile(r"^\s*GPU (\d+):")
+_LINK = re.compile(r"^\s*Link (\d+):\s*(<inactive>|[\d.]+ GB/s|\S+)")
+_DCGM_GPU, _DCGM_LINKS = re.compile(r"^\s*gpuId (\d+):"), re.compile(r"^\s*([UDX_](\s+[UDX_])*)\s*$")
+_ROUND = re.compile(r"[Rr]ound (\d+).*?\{(.*)\}")
+_BARE_PAIR = re.compile(r"^\s*([\w.:-]+)\s*,\s*([\w.:-]+)\s+([\d.]+)\s*(#.*)?$")
+_IB_HOST = re.compile(r"^CA:\s*(.+?)(?:\s+HCA-\d+|\s+mlx\S*)?:\s*$")
+_IB_LINK = re.compile(r"==\(\s*(\d+)X\s+([\d.]+) Gbps")
+_NCCL_ROW = re.compile(
+    r"(\d{1,15})\s+\d+\s+(?:float|half|bfloat16|int\w*|uint\w*|double|fp\w*)\s+\w+\s+(-?\d+\s+)?(\S.*)$"
+)
+
+
+def read_bare_pairs(text: str) -> Reading:
+    """``a,b   49.36``: which values are bad is not said."""
+    for line in split_lines(text):
+        match = _BARE_PAIR.match(line.text)
+        if match is None:
+            raise UnreadableInput(
+                "bad_number", f"{line.text.strip()[:40]!r} is no pair and value", at_line(line.number)
+            )
+        positive(number(match[3], at_line(line.number)), at_line(line.number))
+    text = "pairs without a unit: high or low values may be the bad ones; state a unit column (GB/s, us)"
+    return Reading("pairs-text", Unjudged("unit_missing", text))
+
+
+def read_nic_check(text: str) -> Reading:
+    """``host: nic: MB/s`` lines of a loopback bandwidth check."""
+    values: dict[Label, float] = {}
+    low: dict[Label, float] = {}
+    for line in split_lines(text):
+        for pattern, into in ((_NIC, values), (_NIC_LOW, low)):
+            if match := pattern.match(line.text):
+                name = f"{match[1]}:{match[2]}"
+                if name in into:
+                    raise UnreadableInput("named_twice", f"{name} stands there twice", at_line(line.number))
+                into[name] = positive(number(match[3], at_line(line.number)), at_line(line.number))
+    if not values:
+        names = ", ".join(map(str, low)) or "none"
+        text = f"only low values are listed ({names}), not those that they were compared with"
+        return Reading("nic-check", Unjudged("no_reference", text))
+    record = PerRank(values, "low", classes=name_classes(list(values), {}), metric="NIC bandwidth")
+    return Reading("nic-check", record)
+
+
+def read_deepep(text: str) -> Reading:
+    """DeepEP test output, both generations: the time of dispatch (and combine) by rank."""
+    values: dict[Label, float] = {}
+    total = 0
+    for line in split_lines(text):
+        one, two = _DEEPEP_1.search(line.text), _DEEPEP_2.search(line.text)
+        if one:
+            rank, time = int(one[1]), float(one[2]) * (1000 if one[3] == "ms" else 1)
+        elif two and "dispatch" in two[3]:
+            rank, total, time = int(two[1]), int(two[2]), float(two[4])
+        else:
+            continue
+        if rank in values:
+            raise UnreadableInput("named_twice", f"rank {rank} stands there twice", at_line(line.number))
+        values[rank] = positive(time, at_line(line.number))
+    notes = [Reason("partial", f"{len(values)} of {total} ranks are listed")] if len(values) < total else []
+    return Reading("deepep", PerRank(values, "high", metric="dispatch time"), notes)
+
+
+def read_nvlink(text: str) -> Reading:
+    """``nvidia-smi nvlink --status``."""
+    links: dict[Label, list[float | None]] = {}
+    gpu = None
+    for line in split_lines(text):
+        if match := _GPU.match(line.text):
+            gpu = f"gpu {match[1]}"
+            if gpu in links:
+                raise UnreadableInput("named_twice", f"{gpu} stands there twice", at_line(line.number))
+            links[gpu] = []
+        elif match := _LINK.match(line.text):
+            if gpu is None:
+                raise UnreadableInput("truncated", "a link before any GPU", at_line(line.number))
+            if int(match[1]) != len(links[gpu]):
+                raise UnreadableInput("truncated", f"link {len(links[gpu])} expected", at_line(line.number))
+            state = match[2].split()[0]
+            links[gpu].append(0.0 if state == "<inactive>" else number(state, at_line(line.number)))
+    return Reading("nvidia-smi-nvlink", LinkStates(links))
+
+
+def read_dcgm_links(text: str) -> Reading:
+    """``dcgmi nvlink --link-status``."""
+    states = {"U": 1.0, "D": 0.0, "X": None, "_": None}
+    links: dict[Label, list[float | None]] = {}
+    gpu = None
+    for line in split_lines(text):
+        if match := _DCGM_GPU.match(line.text):
+            gpu = f"gpu {match[1]}"
+        elif gpu is not None and (match := _DCGM_LINKS.match(line.text)):
+            links[gpu] = [states[letter] for letter in match[1].split()]
+            gpu = None
+    return Reading("dcgm-nvlink", LinkStates(links))
+
+
+def read_rounds_text(text: str) -> Reading:
+    """``Round 0: ... {node: seconds, ...}``; a last round that is clean again ends the evidence."""
+    rounds = []
+    for line in split_lines(text):
+        match = _ROUND.search(line.text)
+        if match is None:
+            raise UnreadableInput(
+                "bad_number", "a round needs {node: seconds, ...} in one line", at_line(line.number)
+            )
+        values: dict[Label, float] = {}
+        for item in match[2].split(","):
+            name, _, value = item.partition(":")
+            node = label(name.strip().strip("'\""))
+            if node in values:
+                raise UnreadableInput("named_twice", f"node {node} stands there twice", at_line(line.number))
+            values[node] = number(value, at_line(line.number))
+        rounds.append(values)
+    return Reading("node-check", Rounds(rounds))
+
+
+def read_iblinkinfo(text: str) -> Reading:
+    """``iblinkinfo``: the speed of the link of each host; switches' own nodes set no reference."""
+    values: dict[Label, float] = {}
+    host = None
+    for line in split_lines(text):
+        if match := _IB_HOST.match(line.text.strip()):
+            host = None if "aggregation" in match[1].lower() else match[1]
+        elif line.text.lstrip().startswith("Switch:"):
+            host = None
+        elif host is not None and (match := _IB_LINK.search(line.text)):
+            values[host] = int(match[1]) * float(match[2])
+            host = None
+    return Reading("iblinkinfo", PerRank(values, "low", metric="link rate"))
+
+
+def read_nccl_tests(text: str) -> Reading:
+    """nccl-tests output: one curve of the whole collective."""
+    curve = []
+    for line in split_lines(text):
+        if match := _NCCL_ROW.search(line.text):
+            words = match[3].split()
+            if len(words) >= 3 and re.fullmatch(r"[\d.]+", words[2]):
+                curve.append((float(match[1]), float(words[2])))
+    return Reading("nccl-tests", Sweeps({"all": curve}))
+
+
+def unjudged(name: str, code: str, text: str) -> Reading:
+    """A text that is known and names nobody."""
+    return Reading(name, Unjudged(code, text))
+
+
+def looks_like(lines: Sequence[Line]) -> str | None:
+    """Name of the line format, if it is one of these."""
+    checks = (
+        ("deepep", lambda t: _DEEPEP_1.search(t) or (_DEEPEP_2.search(t) and "dispatch" in t)),
+        ("nic-check", lambda t: _NIC.match(t) or _NIC_LOW.match(t)),
+        ("node-check", _ROUND.search),
+        ("nvidia-smi-nvlink", _LINK.match),
+        ("dcgm-nvlink", _DCGM_GPU.match),
+        ("iblinkinfo", _IB_LINK.search),
+        ("nccl-tests", lambda t: _NCCL_ROW.search(t) or (t.startswith("#") and "busbw" in t)),
+    )
+    for name, check in checks:
+        if any(check(line.text) for line in lines[:200]):
+            return name
+    return "pairs-text" if all(_BARE_PAIR.match(line.text) for line in lines) else None
