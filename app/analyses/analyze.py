@@ -87,7 +87,7 @@ def _placed(record: Record, hosts: Mapping[int, str]) -> Record:
     if isinstance(record, MatrixSet):
         return MatrixSet([_placed_matrix(matrix, hosts) for matrix in record.matrices])
     if isinstance(record, PairList):
-        return replace(record, placement=dict[Label, str](hosts))
+        return replace(record, placement=dict[Label, str](hosts.items()))
     if isinstance(record, PerRank) and all(label in hosts for label in record.values):
         return replace(
             record, classes=[*record.classes, {rank: hosts[rank] for rank in hosts if rank in record.values}]

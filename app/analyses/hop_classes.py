@@ -1,9 +1,9 @@
 """Which paths may be compared with each other.
 
-Paths are not alike: within a host, across sockets, across hosts. Where no topology says which is which, the values
-do, if they fall into levels *and* the paths of a level form a structure that a fault does not make: groups of ranks
-that are near to each other, or a pattern that every rank takes part in. A slow GPU is a star and a slow path one
-edge; neither is a class.
+Paths are not alike: within a host, across sockets, across hosts. Where no topology says which is which, the
+values do, if they fall into levels *and* the paths of a level form a structure that a fault does not make: groups
+of ranks that are near to each other, or a pattern that every rank takes part in. A slow GPU is a star and a slow
+path one edge; neither is a class.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def _structure(near: Mask, far: Mask) -> list[Ints] | None:
     active = int(np.count_nonzero((near | far).any(axis=0)))
     for side, other in ((near, far), (far, near)):
         blocks = _cliques(side, other)
-        if len(blocks) >= 2 and sum(map(len, blocks)) >= 0.75 * active:
+        if len(blocks) >= 2 and sum(map(len, blocks)) >= 0.75 * active and _joins(other, blocks):
             return _with_rest(blocks, near if side is near else far)
     return [] if _widespread(far, active) and _widespread(near, active) else None
 
@@ -184,6 +184,15 @@ def _cliques(side: Mask, other: Mask) -> list[Ints]:
             return []
         blocks.append(block)
     return blocks
+
+
+def _joins(graph: Mask, blocks: list[Ints]) -> bool:
+    """Whether most paths of the other level lead from block to block, as they do if blocks are what divides them."""
+    ranks = np.concatenate(blocks)
+    among = np.count_nonzero(graph[np.ix_(ranks, ranks)]) - sum(
+        np.count_nonzero(graph[np.ix_(block, block)]) for block in blocks
+    )
+    return bool(among >= 0.5 * np.count_nonzero(graph))
 
 
 def _with_rest(blocks: list[Ints], side: Mask) -> list[Ints]:

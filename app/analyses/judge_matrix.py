@@ -51,12 +51,15 @@ def judge_matrix(matrix: PathMatrix) -> Judgement:
     fit = fit_effects(badness, classes)
     found = Findings()
     slow = find_gpus(matrix, badness, classes, fit, found)
-    _find_paths(matrix, badness, sorted(set(range(n)) - slow), found)
+    if slow:
+        _find_paths_of_the_rest(matrix, badness, sorted(set(range(n)) - slow), found)
+    else:
+        find_paths(matrix, classes, fit, found)
     _between_blocks(matrix, badness, classes, found)
     return _conclude(matrix, classes, fit, found, shift)
 
 
-def _find_paths(matrix: PathMatrix, badness: Matrix, rest: list[int], found: Findings) -> None:
+def _find_paths_of_the_rest(matrix: PathMatrix, badness: Matrix, rest: list[int], found: Findings) -> None:
     """Paths between the ranks that are not slow themselves: a slow rank blurs the classes of all."""
     if len(rest) < 4:
         return
@@ -96,7 +99,7 @@ def _few(badness: Matrix, title: str) -> Judgement:
 def _between_blocks(matrix: PathMatrix, badness: Matrix, classes: HopClasses, found: Findings) -> None:
     """The level between two halves of one host, against what sockets explain (or against the baseline)."""
     relative = matrix.baseline is not None
-    if len(classes.blocks) != 2 or classes.given or not (matrix.one_host or relative):
+    if len(classes.blocks) != 2 or classes.given:
         return
     one, two = classes.blocks
     if min(len(one), len(two)) < (2 if relative else 3):
@@ -104,7 +107,12 @@ def _between_blocks(matrix: PathMatrix, badness: Matrix, classes: HopClasses, fo
     cross = np.concatenate([badness[np.ix_(one, two)].ravel(), badness[np.ix_(two, one)].ravel()])
     inner = [float(np.nanmedian(badness[np.ix_(block, block)])) for block in (one, two)]
     excess = float(np.nanmedian(cross)) - max(inner)
-    if excess >= (LEAST if relative else SOCKET_PENALTY):
+    if excess < (LEAST if relative else SOCKET_PENALTY):
+        return
+    if not (matrix.one_host or relative):
+        text = f"{np.exp(excess):.1f}x slower between two halves than inside: normal for hosts, not inside one"
+        found.doubt("block_step", f"{matrix.title}: {text}; a topology would tell")
+    else:
         found.add_between(matrix.labels, one, two, excess)
         bound = "the baseline has no such step" if relative else "no usual socket penalty is above 4x"
         found.note(

@@ -48,7 +48,7 @@ def judge_pairs(record: PairList) -> Judgement:
 
 
 def _levels(record: PairList) -> dict[Pair, float]:
-    """Undirected pair to badness in logarithm: the median of its repeats, against the reference if there is one."""
+    """Undirected pair to badness in logarithm: median of its repeats, against its reference if it has one."""
     sign = 1 if record.bad == "high" else -1
     seen: dict[Pair, list[float]] = defaultdict(list)
     for a, b, value in record.pairs:

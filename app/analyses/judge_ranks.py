@@ -33,15 +33,17 @@ def judge_per_rank(record: PerRank) -> Judgement:
         return _two(record)
     excess = _excess(record)
     slow = _outliers(excess, len(labels))
-    if record.wait:
-        return _waiting(record, excess, slow)
+    return _waiting(record, excess, slow) if record.wait else _slowest(record, excess, slow)
+
+
+def _slowest(record: PerRank, excess: Mapping[Label, float], slow: Sequence[Label]) -> Judgement:
     class_effect = _whole_classes(record, slow)
     if class_effect:
         return _open(
             "class_effect", f"{record.metric}: {class_effect} as a whole: a class of its own, not a fault"
         )
-    if len(slow) > len(labels) / 3:
-        return _open("two_levels", f"{record.metric}: {len(slow)} of {len(labels)} are slower: no clear majority")
+    if len(slow) > len(excess) / 3:
+        return _open("two_levels", f"{record.metric}: {len(slow)} of {len(excess)} are slower: no clear majority")
     if slow:
         return Judgement("localized", [suspect(label, excess[label]) for label in slow])
     return _nobody(record, excess)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from app.cli.output import AsJson, Refused, put_json, say
 
 if TYPE_CHECKING:
-    from app.analyses import Analysis
+    from app.analyses import Analysis, Suspect
 
 #: Bytes; a text of the most characters that an analysis takes, with some that need more than one byte.
 _MAX_BYTES = 40 * 2**20
@@ -80,7 +80,7 @@ def _read(file: Path) -> str:
 
 def _from_job_log(text: str, kind: str | None) -> Analysis | None:
     """The verdict of a replayed job log; None when the text is none."""
-    from app.analyses import Analysis, Reason, Suspect, UnreadableInput
+    from app.analyses import Analysis, Reason, UnreadableInput
     from app.localization.errors import LocalizationError
     from app.localization.replay import replay_lines
 
@@ -100,6 +100,14 @@ def _from_job_log(text: str, kind: str | None) -> Analysis | None:
     return Analysis(
         "job-log",
         verdict["outcome"],
-        [Suspect(s["kind"], s["members"], s["slowdown"], s["name"]) for s in verdict["suspects"]],
+        [_suspect(s) for s in verdict["suspects"]],
         [Reason(r["code"], r["text"]) for r in verdict["reasons"]],
+    )
+
+
+def _suspect(said: dict[str, Any]) -> Suspect:
+    from app.analyses import Suspect
+
+    return Suspect(
+        said["kind"], said["members"], said["slowdown"], f"{said['kind']} {'-'.join(map(str, said['members']))}"
     )

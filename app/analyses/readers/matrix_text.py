@@ -80,11 +80,7 @@ def read_blocks(text: str, side: Bad | None = None) -> Reading:
     """
     lines = split_lines(text)
     blocks = _blocks(lines)
-    name = (
-        "nvbandwidth"
-        if any("nvbandwidth" in line.text.lower() or "memcpy" in line.text for line in lines)
-        else "p2p"
-    )
+    newer = any("nvbandwidth" in line.text.lower() or "memcpy" in line.text for line in lines)
     chosen, notes = _choose(blocks, side)
     matrices = []
     for block in chosen:
@@ -95,7 +91,7 @@ def read_blocks(text: str, side: Bad | None = None) -> Reading:
         title = f"{_short(block.title)} (line {block.line})"
         matrices.append(PathMatrix(list(range(len(values))), values, bad, one_host=True, title=title))
         notes += missing
-    return Reading("p2pBandwidthLatencyTest" if name == "p2p" else name, MatrixSet(matrices), notes)
+    return Reading("nvbandwidth" if newer else "p2pBandwidthLatencyTest", MatrixSet(matrices), notes)
 
 
 def _short(title: str) -> str:
@@ -147,13 +143,13 @@ def _looks_like_row(line: Line, block: _Block) -> bool:
 
 
 def _choose(blocks: Sequence[_Block], side: Bad | None) -> tuple[list[_Block], list[Reason]]:
-    """Matrices with a known direction; not those over the host where peer access is there, nor times of the CPU."""
+    """Matrices of a known direction; not those over the host where peer access is on, nor times of the CPU."""
     if not blocks:
         raise UnreadableInput("unknown_format", "no matrix was found in the text")
     notes: list[Reason] = []
     known = [block for block in blocks if (bad_side(block.title) or side) is not None]
     if not known:
-        text = "the matrix has no title with a unit (GB/s, us); name the kind latency-matrix or bandwidth-matrix"
+        text = "the matrix has no title with a unit (GB/s, us): name the kind latency-matrix or bandwidth-matrix"
         raise UnreadableInput("unit_missing", text, at_line(blocks[0].line))
     enabled = any(_peer(block) == "enabled" for block in known)
     chosen = []

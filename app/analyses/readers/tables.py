@@ -60,19 +60,26 @@ def read_table(text: str, side: Bad | None = None) -> Reading:
     if _is_matrix(rows):
         return _matrix(rows, side)
     table = as_table(rows)
+    name, record = _recognised(table)
+    return Reading(name, record)
+
+
+def _recognised(table: Table) -> tuple[str, Record]:
+    """What the columns say that it is."""
+    nic = table.column(r"nic$|^port$|^device$")
     if table.column(_PAIR_A) is not None and table.column(_PAIR_B) is not None:
-        return Reading("pairs-csv", _pairs(table))
-    if table.column(r"^state$") is not None and (port := table.column(r"^(device|port|nic|name)$")) is not None:
-        values = {row.cells[port]: dict(zip(table.header, row.cells, strict=True)) for row in _once(table, port)}
-        return Reading("ports-csv", read_states(values))
-    if (nic := table.column(r"nic$|^port$|^device$")) is not None and table.column(r"fail|error") is not None:
-        return Reading("nic-errors-csv", _errors(table, nic))
+        return "pairs-csv", _pairs(table)
+    if nic is not None and table.column(r"^state$") is not None:
+        rows = {row.cells[nic]: dict(zip(table.header, row.cells, strict=True)) for row in _once(table, nic)}
+        return "ports-csv", read_states(rows)
+    if nic is not None and table.column(r"fail|error") is not None:
+        return "nic-errors-csv", _errors(table, nic)
     if table.column(r"pattern") is not None:
-        return Reading("totals-table", _totals(table))
-    if _names_no_rank(table):
+        return "totals-table", _totals(table)
+    if table.column(_RANK) is None and table.column(_COORDINATES) is None:
         text = "the table has no column rank (or gpu, node, host, nic), so no row of it is a component"
-        return Reading("table", Unjudged("unsupported_kind", text))
-    return Reading("per-rank-table", _per_rank(table))
+        return "table", Unjudged("unsupported_kind", text)
+    return "per-rank-table", _per_rank(table)
 
 
 def _is_matrix(rows: Sequence[Row]) -> bool:
@@ -172,10 +179,7 @@ def _once(table: Table, column: int) -> Sequence[Row]:
 
 
 def _errors(table: Table, nic: int) -> ErrorCounts:
-    count, run, peer = table.column(r"^(fail|error)"), table.column(r"^run"), table.column(r"peer|remote")
-    assert count is not None or table.column(r"fail|error") is not None
-    count = count if count is not None else table.column(r"fail|error")
-    assert count is not None
+    count, run, peer = table.columns(r"fail|error")[0], table.column(r"^run"), table.column(r"peer|remote")
     runs: dict[str, dict[Label, float]] = defaultdict(dict)
     peers: dict[str, str | None] = {}
     for row in table.rows:
@@ -216,10 +220,6 @@ def _per_rank(table: Table) -> Record:
             values[name] = float(np.median(known))
     classes += name_classes(list(values), {})
     return PerRank(values, side, wait=bool(WAIT.search(metric)), classes=classes, metric=metric)
-
-
-def _names_no_rank(table: Table) -> bool:
-    return table.column(_RANK) is None and table.column(_COORDINATES) is None
 
 
 def _names(table: Table) -> list[Label]:
