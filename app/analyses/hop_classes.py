@@ -24,7 +24,7 @@ _CANDIDATES = 12
 #: Levels must lie this far apart, in logarithm and in robust standard deviations.
 _APART = np.log(1.08)
 _APART_SIGMAS = 3.5
-_CLEAN_EDGE = 0.3
+_CLEAN_EDGE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +139,9 @@ def _levels_apart(values: Matrix, count: int) -> bool:
     sigma = max((spread(level) for level in (near, far) if len(level) > 2), default=0.0)
     if distance < max(_APART, _APART_SIGMAS * sigma):
         return False
-    # Robust spreads overlook a level that is half of another kind; its edge shows it.
-    return float(np.quantile(far, 0.1) - np.quantile(near, 0.9)) >= _CLEAN_EDGE * distance
+    # Robust spreads overlook what of another level a side holds; its edge shows it. A stray path does not count.
+    few = [max(1, len(level) // 50) if len(level) >= 10 else 0 for level in (near, far)]
+    return float(far[few[1]] - near[-1 - few[0]]) >= _CLEAN_EDGE * distance
 
 
 def _otsu(values: Matrix) -> int:
@@ -167,13 +168,14 @@ def _structure(near: Mask, far: Mask) -> list[Ints] | None:
     active = int(np.count_nonzero((near | far).any(axis=0)))
     for side, other in ((near, far), (far, near)):
         blocks = _cliques(side, other)
-        if len(blocks) >= 2 and sum(map(len, blocks)) >= 0.75 * active and _joins(other, blocks):
+        most = sum(map(len, blocks)) >= 0.75 * active
+        if len(blocks) >= 2 and most and _joins(other, blocks):
             return _with_rest(blocks, near if side is near else far)
     return [] if _widespread(far, active) and _widespread(near, active) else None
 
 
 def _cliques(side: Mask, other: Mask) -> list[Ints]:
-    """Connected components of one level that hold nearly no path of the other level; empty if one does."""
+    """Connected components of one level that hold nearly no path of the other; empty if one does."""
     blocks = []
     for block in _components(side):
         if len(block) < 2:
@@ -187,7 +189,7 @@ def _cliques(side: Mask, other: Mask) -> list[Ints]:
 
 
 def _joins(graph: Mask, blocks: list[Ints]) -> bool:
-    """Whether most paths of the other level lead from block to block, as they do if blocks are what divides them."""
+    """Whether most paths of the other level lead from block to block: then the blocks are what divides them."""
     ranks = np.concatenate(blocks)
     among = np.count_nonzero(graph[np.ix_(ranks, ranks)]) - sum(
         np.count_nonzero(graph[np.ix_(block, block)]) for block in blocks

@@ -19,6 +19,8 @@ from app.analyses.records import Judgement, Matrix, PathMatrix, Reason
 LEAST = float(np.log(1.3))
 #: Slower across than inside by more than this within one host is no socket penalty any more.
 SOCKET_PENALTY = float(np.log(4.0))
+#: GB/s, both ways: no PCIe link carries more, so what does is another fabric, and a step down from it is normal.
+_PCIE = 130.0
 #: Two levels that far apart need an explanation.
 _UNEVEN = float(np.log(1.5))
 
@@ -108,6 +110,8 @@ def _between_blocks(matrix: PathMatrix, badness: Matrix, classes: HopClasses, fo
     inner = [float(np.nanmedian(badness[np.ix_(block, block)])) for block in (one, two)]
     excess = float(np.nanmedian(cross)) - max(inner)
     if excess < (LEAST if relative else SOCKET_PENALTY):
+        return
+    if matrix.in_gb and not relative and np.exp(-max(inner)) > _PCIE:
         return
     if not (matrix.one_host or relative):
         text = f"{np.exp(excess):.1f}x slower between two halves than inside: normal for hosts, not inside one"

@@ -19,6 +19,11 @@ _GPU_SIGMAS, _PATH_SIGMAS, _CELL_SIGMAS = 5.0, 6.0, 6.5
 _STANDS_OUT = 0.9
 #: Directed paths of a class that it takes to call one of them slow.
 _LEAST_CLASS = 12
+_DOUBTS = {
+    "unexplained_pattern": "paths are slow in a pattern that no GPU, path or group explains",
+    "class_too_small": "a path differs from the few that it can be compared with",
+    "rank_or_path": "a path is slow whose end is slower to others, too, if less clearly",
+}
 
 
 @dataclass(slots=True)
@@ -145,27 +150,30 @@ def find_paths(matrix: PathMatrix, classes: HopClasses, fit: Fit, found: Finding
     pairs = _fold_blocks(matrix, classes, fit, pairs, found)
     if not pairs:
         return
-    n = len(fit.rows)
-    if len(pairs) > max(2, n // 8) or _busy(pairs) > 1 or not _isolated(fit, excess):
-        text = f"{matrix.title}: {len(pairs)} paths are slow in a pattern that no GPU, path or group explains"
-        found.doubt("unexplained_pattern", text)
-        return
-    if min(np.count_nonzero(classes.of == classes.of[i, j]) for i, j in pairs) < _LEAST_CLASS:
-        found.doubt("class_too_small", f"{matrix.title}: a path differs from the few that it can be compared with")
+    doubt = _why_not(classes, fit, excess, pairs)
+    if doubt:
+        found.doubt(doubt, f"{matrix.title}: {_DOUBTS[doubt]} ({len(pairs)} of them)")
         return
     for i, j in pairs:
-        a, b = (
-            sorted((matrix.labels[i], matrix.labels[j]), key=_order)
-            if both[i, j]
-            else _direction(matrix, fit, i, j)
-        )
         if not both[i, j]:
-            found.note(
-                "one_direction", f"{matrix.title}: the path {a}-{b} is slow from row {a} to column {b} only"
-            )
-        members = sorted((matrix.labels[i], matrix.labels[j]), key=_order)
-        name = f"path {members[0]}-{members[1]}"
-        found.suspects.append(Suspect("path", members, _times(float(excess[i, j])), name))
+            a, b = _direction(matrix, fit, i, j)
+            found.note("one_direction", f"{matrix.title}: path {a}-{b} is slow only from row {a} to column {b}")
+        first, second = sorted((matrix.labels[i], matrix.labels[j]), key=_order)
+        times = _times(float(excess[i, j]))
+        found.suspects.append(Suspect("path", [first, second], times, f"path {first}-{second}"))
+
+
+def _why_not(classes: HopClasses, fit: Fit, excess: Matrix, pairs: list[tuple[int, int]]) -> str:
+    """Code of what speaks against calling each of these paths a fault; empty if nothing does."""
+    n, ends = len(fit.rows), {end for pair in pairs for end in pair}
+    several = len(pairs) > max(2, n // 8) or len(ends) < 2 * len(pairs) or len(ends) >= 0.75 * n
+    if several or not _isolated(fit, excess):
+        return "unexplained_pattern"
+    if min(np.count_nonzero(classes.of == classes.of[i, j]) for i, j in pairs) < _LEAST_CLASS:
+        return "class_too_small"
+    if max(np.maximum(fit.rows, fit.columns)[sorted(ends)]) >= _LEAST:
+        return "rank_or_path"
+    return ""
 
 
 def _path_excess(fit: Fit) -> tuple[Matrix, Matrix]:
@@ -223,12 +231,6 @@ def _direction(matrix: PathMatrix, fit: Fit, i: int, j: int) -> tuple[Label, Lab
     back = np.nan_to_num(fit.residual[j, i], nan=-np.inf)
     a, b = (i, j) if forward >= back else (j, i)
     return matrix.labels[a], matrix.labels[b]
-
-
-def _busy(pairs: list[tuple[int, int]]) -> int:
-    """The most paths that share a rank."""
-    ends = [end for pair in pairs for end in pair]
-    return max(ends.count(end) for end in set(ends))
 
 
 def _group(matrix: PathMatrix, block: Ints, excess: float) -> Suspect:

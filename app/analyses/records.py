@@ -75,6 +75,8 @@ class PathMatrix:
         The same matrix in a healthy state.
     title : str
         What it shows, for reasons.
+    in_gb : bool
+        The values are gigabytes a second, so that their size tells the fabric.
     """
 
     labels: Sequence[Label]
@@ -84,6 +86,7 @@ class PathMatrix:
     one_host: bool = False
     baseline: Matrix | None = None
     title: str = "matrix"
+    in_gb: bool = False
 
 
 @dataclass(frozen=True, slots=True)

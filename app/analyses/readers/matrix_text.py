@@ -89,7 +89,11 @@ def read_blocks(text: str, side: Bad | None = None) -> Reading:
         assert bad is not None
         check_values(values, f"the matrix at line {block.line}", wait=False)
         title = f"{_short(block.title)} (line {block.line})"
-        matrices.append(PathMatrix(list(range(len(values))), values, bad, one_host=True, title=title))
+        matrices.append(
+            PathMatrix(
+                list(range(len(values))), values, bad, one_host=True, title=title, in_gb="GB/s" in block.title
+            )
+        )
         notes += missing
     return Reading("nvbandwidth" if newer else "p2pBandwidthLatencyTest", MatrixSet(matrices), notes)
 
@@ -178,6 +182,8 @@ def _square(block: _Block) -> tuple[Matrix, list[Reason]]:
     rows = block.rows
     widths = [len(row) for _, row in rows.values()]
     n = len(block.header) if block.header else max([*widths, max(rows) + 1])
+    if n < 2:
+        raise UnreadableInput("too_few", "a matrix of one rank has no path", at_line(block.line))
     if n > MAX_RANKS:
         raise UnreadableInput("too_large", f"{n} ranks; at most {MAX_RANKS} are analysed", at_line(block.line))
     if block.header and block.header != list(range(n)):

@@ -101,7 +101,15 @@ def _matrix(document: Document) -> Record:
         if baseline.shape != values.shape:
             raise UnreadableInput("ragged_matrix", f"baseline must be {n} x {n} as values are", "baseline")
     hosts = [placement[str(i)] for i in range(n)] if len(placement) == n else None
-    matrix = PathMatrix(list(range(n)), values, bad, hosts, hosts is not None and len(set(hosts)) == 1, baseline)
+    matrix = PathMatrix(
+        list(range(n)),
+        values,
+        bad,
+        hosts,
+        hosts is not None and len(set(hosts)) == 1,
+        baseline,
+        in_gb=document.unit == "GB/s",
+    )
     return MatrixSet([matrix])
 
 

@@ -8,7 +8,7 @@ import re
 from app.analyses.errors import UnreadableInput
 from app.analyses.records import Bad, Label
 
-MISSING = {"", "-", "–", "—", "n/a", "na", "x", "null", "none"}
+MISSING = {"", "-", "–", "—", "n/a", "na", "null", "none"}
 
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 _RANK = re.compile(r"rank[ _=#:-]?(\d{1,6})", re.IGNORECASE)

@@ -88,8 +88,13 @@ def _is_matrix(rows: Sequence[Row]) -> bool:
 
 
 def _is_labelled(rows: Sequence[Row]) -> bool:
-    columns = [label(cell) for cell in rows[0].cells[1:]]
-    return len(columns) > 1 and columns == [label(row.cells[0]) for row in rows[1:]]
+    corner, *cells_of_header = rows[0].cells
+    columns = [label(cell) for cell in cells_of_header]
+    if len(columns) < 2 or columns != [label(row.cells[0]) for row in rows[1:]]:
+        return False
+    # The first row of a symmetric matrix without labels is its first column, too.
+    counted = columns in (list(range(len(columns))), list(range(1, len(columns) + 1)))
+    return _has_words([corner]) or (corner == "" and (counted or _has_words(cells_of_header)))
 
 
 def _has_words(words: Sequence[str]) -> bool:

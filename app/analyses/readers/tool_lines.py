@@ -186,4 +186,4 @@ def looks_like(lines: Sequence[Line]) -> str | None:
     for name, check in checks:
         if any(check(line.text) for line in lines[:200]):
             return name
-    return "pairs-text" if all(_BARE_PAIR.match(line.text) for line in lines) else None
+    return "pairs-text" if _BARE_PAIR.match(lines[0].text) else None

@@ -1,0 +1,192 @@
+"""What is read from each format, and what is refused: always with a code and a place, never with a guess."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+
+import numpy as np
+import pytest
+
+from app.analyses import UnreadableInput, analyze
+from app.analyses.detect import KINDS, MAX_CHARACTERS
+from tests.analyses.support import codes, healthy, named, slow_gpu
+
+P2P = """Unidirectional P2P=Enabled Bandwidth (P2P Writes) Matrix (GB/s)
+   D\\D     0      1      2      3
+     0 900.00  50.00  50.10  50.20
+     1  50.10 900.00  50.00  50.10
+     2  50.00  50.20 900.00  50.00
+     3  50.10  50.00  50.10 900.00
+"""
+DEEPXTRACE = "\n".join(f"[t] rank={i} [{' '.join(str(100 + i + j) for j in range(4))}]" for i in range(4))
+PAIRS = "rank_a,rank_b,value,unit\n0,1,50,GB/s\n2,3,50.5,GB/s\n4,5,51,GB/s\n"
+RANKS = "rank,step_ms\n0,10\n1,10.1\n2,10.2\n3,21\n"
+
+
+def refused(text: str, *, kind: str | None = None, topology: str | None = None) -> tuple[str, str]:
+    with pytest.raises(UnreadableInput) as caught:
+        analyze(text, kind=kind, topology=topology)
+    assert caught.value.document()["status"] == 422
+    return caught.value.code, caught.value.place
+
+
+def normalised(**fields: object) -> str:
+    base: dict[str, object] = {"kind": "path_matrix", "unit": "us", "higher_is_worse": True}
+    return json.dumps(base | fields)
+
+
+def csv(values: list[list[object]], title: str = "us") -> str:
+    head = ",".join([title, *map(str, range(len(values)))])
+    return "\n".join([head, *(",".join(map(str, [i, *row])) for i, row in enumerate(values))])
+
+
+FLAT = [[1, 10, 10, 10], [10, 1, 10, 10], [10, 10, 1, 10], [10, 10, 10, 1]]
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "outcome"),
+    [
+        (P2P, "p2pBandwidthLatencyTest", "healthy"),
+        (P2P.replace("900.00", "N/A   "), "p2pBandwidthLatencyTest", "healthy"),
+        ("nvbandwidth Version: v0.8\n" + P2P, "nvbandwidth", "healthy"),
+        (DEEPXTRACE, "deepxtrace", "healthy"),
+        (re.sub(r"(?<=\d) (?=\d)", ", ", DEEPXTRACE), "deepxtrace", "healthy"),
+        (csv(FLAT), "matrix-csv", "healthy"),  # type: ignore[arg-type]
+        (csv(FLAT).replace(",", "\t"), "matrix-csv", "healthy"),  # type: ignore[arg-type]
+        (PAIRS, "pairs-csv", "healthy"),
+        (RANKS, "per-rank-table", "localized"),
+        (
+            "| Rank | Step (ms) |\n|---|--:|\n| 0 | **10** |\n| 1 | 10.1 |\n| 2 | 1,000.5 |\n| 3 | 10 |",
+            "per-rank-table",
+            "localized",
+        ),
+        (normalised(values=FLAT), "normalised:path_matrix", "healthy"),
+        (
+            normalised(kind="per_rank", values={"rank 0": 1, "rank 1": 1.02, "rank 2": 1}),
+            "normalised:per_rank",
+            "healthy",
+        ),
+        (normalised(kind="made_up", values=[]), "normalised:made_up", "inconclusive"),
+        (normalised(kind="pair_list", values={"a": 1}), "normalised:pair_list", "inconclusive"),
+    ],
+)
+def test_formats_are_told_apart(text: str, name: str, outcome: str) -> None:
+    answer = analyze(text)
+    assert (answer.format, answer.outcome) == (name, outcome)
+
+
+def test_a_kind_outside_the_list_is_unsupported() -> None:
+    assert codes(analyze(normalised(kind="made_up", values=[]))) == {"unsupported_kind"}
+    assert codes(analyze("placement,busbw_GBps\none switch,40\ntwo,20\n")) == {"unsupported_kind"}
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "place"),
+    [
+        ("", "unknown_format", ""),
+        ("it is slow since Tuesday", "unknown_format", "line 1"),
+        ("\x00\x01", "unknown_format", ""),
+        (P2P.replace("  50.20 900.00  50.00", "  50.20 900.00"), "ragged_matrix", "line 5"),
+        (P2P.replace("50.20 900.00", "-50.2 900.00"), "bad_number", "line 5, column 3"),
+        (P2P.replace("50.20 900.00", "nan 900.00"), "bad_number", "line 5, column 3"),
+        (P2P.replace("50.20 900.00", "0.00 900.00"), "bad_number", "the matrix at line 2, row 2, column 1"),
+        (P2P.replace("50.20 900.00", "5o.20 900.00"), "bad_number", "line 5"),
+        ("\n".join(P2P.splitlines()[:4]), "truncated", "line 4"),
+        (P2P.replace("     3  50.10", "     2  50.10"), "named_twice", "line 6"),
+        (P2P.replace(" Bandwidth (P2P Writes) Matrix (GB/s)", ""), "unit_missing", "line 2"),
+        (DEEPXTRACE[:-3], "truncated", "line 4"),
+        (DEEPXTRACE.replace("rank=3", "rank=2"), "named_twice", "line 4"),
+        (DEEPXTRACE.replace("106]", "x]"), "bad_number", "line 4, column 4"),
+        ("rank=0 [5]", "too_few", "line 1"),
+        (csv([[1, 2, 3], [2, 1, 3]]), "ragged_matrix", "line 2"),  # type: ignore[list-item]
+        (csv(FLAT, ""), "unit_missing", "line 1"),  # type: ignore[arg-type]
+        (csv(FLAT) + ",7", "ragged_matrix", "line 5"),  # type: ignore[arg-type]
+        (csv(FLAT).replace("2,10,10", "2,10,inf"), "bad_number", "line 4, column 3"),  # type: ignore[arg-type]
+        (PAIRS.replace("GB/s\n4", "us\n4"), "mixed_units", "line 3"),
+        (PAIRS.replace(",unit", ",note"), "unit_missing", "line 2"),
+        (PAIRS.replace("2,3,", "2,2,"), "bad_pair", "line 3"),
+        (PAIRS.replace("50.5", "0"), "bad_number", "line 3"),
+        (PAIRS.replace("50.5,GB/s", "50.5"), "ragged_table", "line 3"),
+        (RANKS.replace("3,21", "2,21"), "named_twice", "line 5"),
+        (RANKS.replace("step_ms", "step"), "unit_missing", "line 1"),
+        (RANKS.replace("21", "fast"), "bad_number", "line 5, column 2"),
+        ('{"kind": "path_matrix", "values": [[', "broken_json", "line 1, column 37"),
+        ('{"values": []}', "missing_field", "kind"),
+        (normalised(), "missing_field", "values"),
+        (normalised(values=[[1, 2], [3]]), "ragged_matrix", "values[1]"),
+        (normalised(values=[[1, "2"], [3, 1]]), "bad_number", "values[0][1]"),
+        (normalised(values=[[1]]), "too_few", "values"),
+        (normalised(values=[[1, -2], [3, 1]]), "bad_number", "values, row 0, column 1"),
+        (normalised(values=[[1, 2], [3, 1]], unit="", higher_is_worse=None), "unit_missing", "unit"),
+        ('{"kind": "per_rank", "unit": "s", "values": {"0": 1, "0": 2}}', "named_twice", "0"),
+        (normalised(kind="per_rank", values={"0": 1, "rank 0": 2}), "named_twice", "values"),
+        (normalised(kind="per_rank", values={"0": 1, "1": float("nan")}), "bad_number", "values.1"),
+        ("GPU 0: x\n  Link 0: 25 GB/s\n  Link 2: 25 GB/s\n", "truncated", "line 3"),
+        ("a,b 50\nc,d fast\n", "bad_number", "line 2"),
+    ],
+)
+def test_bad_input_is_refused_with_its_place(text: str, code: str, place: str) -> None:
+    assert refused(text) == (code, place)
+
+
+def test_a_broken_matrix_of_the_same_paste_is_not_passed_over() -> None:
+    second = P2P.replace("     3  50.10  50.00", "     3  50.10")
+    assert refused(P2P + second) == ("ragged_matrix", "line 12")
+
+
+def test_only_matrices_of_the_peer_path_are_judged() -> None:
+    disabled = P2P.replace("Enabled", "Disabled").replace("50.", "5.")
+    answer = analyze(disabled + P2P)
+    assert answer.outcome == "healthy"
+    assert "matrices_left_out" in codes(answer)
+
+
+def test_a_row_may_be_missing_at_the_end_but_not_a_part_of_one() -> None:
+    assert "rows_missing" in codes(analyze("\n".join(P2P.splitlines()[:-1])))
+
+
+def test_a_named_kind_says_what_a_bare_matrix_measures() -> None:
+    logs = slow_gpu(healthy(8, 0.03, 1)[0], 5)
+    text = "\n".join(",".join(f"{x:.3f}" for x in row) for row in np.exp(logs))
+    assert refused(text) == ("unit_missing", "line 1")
+    assert named(analyze(text, kind="latency-matrix")) == [("gpu", (5,))]
+    assert named(analyze(text, kind="bandwidth-matrix")) == []
+    assert refused(text, kind="made-up") == ("unknown_kind", "kind")
+    assert "latency-matrix" in KINDS
+
+
+def test_a_topology_tells_hosts() -> None:
+    steep, _ = healthy(8, 0.02, 4, 2, 7.0)
+    text = "\n".join(
+        [
+            "us," + ",".join(map(str, range(8))),
+            *(f"{i}," + ",".join(f"{x:.3f}" for x in row) for i, row in enumerate(np.exp(steep))),
+        ]
+    )
+    hosts = [{"rank": i, "host": f"host-{i // 4}", "nic": "n"} for i in range(8)]
+    assert analyze(text).outcome == "inconclusive"
+    assert analyze(text, topology=json.dumps(hosts)).outcome == "healthy"
+    assert analyze(text, topology=json.dumps({"gpus": hosts})).outcome == "healthy"
+    assert refused(text, topology="[1]") == ("bad_topology", "topology.gpus[0]")
+    assert refused(text, topology=json.dumps([*hosts, hosts[0]])) == ("named_twice", "topology.gpus[8]")
+    assert refused(text, topology="not json") == ("bad_topology", "topology")
+
+
+def test_sizes() -> None:
+    header = "us," + ",".join(map(str, range(4096)))
+    assert refused(header + "\n" + "\n".join(f"{i}," + "1," * 4095 + "1" for i in range(4096)))[0] == "too_large"
+    assert refused("x" * (MAX_CHARACTERS + 1)) == ("too_large", "")
+    assert refused(normalised(values=[[1.0] * 1025] * 1025)) == ("too_large", "values")
+    assert refused("{" * 100_000)[0] == "broken_json"
+    assert refused('{"a":' * 100_000)[0] == "broken_json"
+
+
+def test_512_ranks_take_no_longer_than_two_seconds() -> None:
+    logs = slow_gpu(healthy(512, 0.08, 2, 64, 7.0)[0], 7)
+    text = "us," + ",".join(map(str, range(512))) + "\n"
+    text += "\n".join(f"{i}," + ",".join(f"{x:.3f}" for x in row) for i, row in enumerate(np.exp(logs)))
+    started = time.process_time()
+    assert named(analyze(text)) == [("gpu", (7,))]
+    assert time.process_time() - started <= 2

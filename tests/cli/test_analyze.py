@@ -1,0 +1,88 @@
+"""``faultsense analyze``: one contract for every format; refusals are problem documents."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.support import log_lines, refused, run
+
+CASES = Path(__file__).parents[1] / "data" / "cases"
+
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def _write(text: str | bytes, name: str = "input.txt") -> Path:
+        file = tmp_path / name
+        file.write_bytes(text.encode() if isinstance(text, str) else text)
+        return file
+
+    return _write
+
+
+def test_contract() -> None:
+    result = run("analyze", CASES / "01-deepxtrace-ep16-wait" / "matrix.txt", "--json")
+    assert (result.status, result.err) == (0, "")
+    document = result.document
+    assert document.keys() == {"format", "outcome", "suspects", "reasons"}
+    assert (document["format"], document["outcome"]) == ("deepxtrace", "localized")
+    (suspect,) = document["suspects"]
+    assert (suspect["kind"], suspect["members"]) == ("gpu", [4])
+    assert suspect["slowdown"] > 4
+    assert all(reason.keys() == {"code", "text"} for reason in document["reasons"])
+
+
+def test_in_words() -> None:
+    words = run("analyze", CASES / "21-nic-loopback-one-low" / "bwcheck.txt").out
+    assert words.splitlines()[:2] == ["localized (nic-check)", "  host-a:mlx5_1: 2.01x slower"]
+    words = run("analyze", CASES / "52-ib-port-two-stuck" / "ports.csv").out
+    assert "  mlx5_6: failed\n" in words
+
+
+def test_a_refusal_is_a_problem_document(write: Write) -> None:
+    file = write("us,0,1,2\n0,1,2,3\n1,2,nan,3\n2,1,2,3\n")
+    result = run("analyze", file, "--json")
+    assert (result.status, result.out) == (2, "")
+    problem = json.loads(result.err)
+    assert problem["type"] == "urn:faultsense:problem:bad_number"
+    assert (problem["status"], problem["errors"][0]["field"]) == (422, "line 3, column 3")
+    refused(run("analyze", file), "line 3, column 3: ", "'nan' is no number")
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [(b"\xff\xfe\x00", "unknown_format"), (b"", "unknown_format"), (b"1 " * (21 * 2**20), "too_large")],
+)
+def test_files_that_are_no_measurement(write: Write, data: bytes, code: str) -> None:
+    result = run("analyze", write(data), "--json")
+    assert (result.status, json.loads(result.err)["code"]) == (2, code)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    result = run("analyze", tmp_path / "absent", "--json")
+    assert (result.status, json.loads(result.err)["code"]) == (2, "unreadable_file")
+
+
+def test_a_topology_and_a_kind(write: Write) -> None:
+    rows = "\n".join(",".join("1" if i // 4 == j // 4 else "9" for j in range(8)) for i in range(8))
+    matrix = write(rows, "bare.csv")
+    places = write(json.dumps([{"rank": r, "host": f"host-{r // 4}"} for r in range(8)]), "places.json")
+    assert run("analyze", matrix, "--json").status == 2
+    alone = run("analyze", matrix, "--kind", "latency-matrix", "--json").document
+    placed = run("analyze", matrix, "--kind", "latency-matrix", "--topology", places, "--json").document
+    assert (alone["outcome"], placed["outcome"]) == ("inconclusive", "healthy")
+
+
+def test_a_log_of_our_own_is_replayed(write: Write) -> None:
+    lines = log_lines(slow=(3,))
+    answer = run("analyze", write("\n".join(lines)), "--json").document
+    assert (answer["format"], answer["outcome"]) == ("job-log", "localized")
+    assert [(s["kind"], s["members"], s["name"]) for s in answer["suspects"]] == [("gpu", [3], "gpu 3")]
+    broken = run("analyze", write("\n".join([*lines[:2], "{", *lines[2:]])), "--json")
+    assert (broken.status, json.loads(broken.err)["code"]) == (2, "broken_log")
