@@ -89,9 +89,7 @@ def _placed(record: Record, hosts: Mapping[int, str]) -> Record:
     if isinstance(record, PairList):
         return replace(record, placement=dict[Label, str](hosts.items()))
     if isinstance(record, PerRank) and all(label in hosts for label in record.values):
-        return replace(
-            record, classes=[*record.classes, {rank: hosts[rank] for rank in hosts if rank in record.values}]
-        )
+        return replace(record, hosts=dict[Label, str](hosts.items()))
     return record
 
 

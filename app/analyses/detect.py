@@ -96,6 +96,8 @@ def _is_topology(lines: Sequence[Line]) -> bool:
 def _is_table(lines: Sequence[Line]) -> bool:
     """Nearly every line has the separator of the first."""
     body = [line.text for line in lines if not line.text.lstrip().startswith("#")]
+    if sum(text.count("|") >= 2 for text in body) >= max(2, len(body) / 2):
+        return True
     return any(
-        body and body[0].count(mark) and sum(mark in t for t in body) >= 0.9 * len(body) for mark in ",|;\t"
+        body and body[0].count(mark) and sum(mark in text for text in body) >= 0.9 * len(body) for mark in ",;\t"
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -58,7 +58,8 @@ def judge_errors(record: ErrorCounts) -> Judgement:
     (port,) = names
     assert port is not None
     text = f"{port}: has nearly all errors" + (f", with {len(peers)} different peers" if peers else "")
-    return Judgement("localized", [suspect(port, None)], [Reason("errors_at_one_port", text)])
+    accused = Suspect("path", [port], None, str(port)) if record.of_links else suspect(port, None)
+    return Judgement("localized", [accused], [Reason("errors_at_one_port", text)])
 
 
 def _dominant(run: Mapping[Label, float], *, log_scale: bool) -> Label | None:
@@ -119,8 +120,3 @@ def _link_speeds(record: LinkStates) -> Judgement:
     if len(slow) > len(speeds) / 4:
         return Judgement("inconclusive", reasons=[Reason("two_levels", "links run at two speeds")])
     return Judgement("localized", [_link(gpu, k, round(times, 3)) for gpu, k, times in slow])
-
-
-def saturated(values: Sequence[float]) -> bool:
-    """Whether a counter stands at the end of its range."""
-    return any(value in {255.0, 65535.0, 4294967295.0} for value in values)

@@ -45,13 +45,27 @@ def _slowest(record: PerRank, excess: Mapping[Label, float], slow: Sequence[Labe
     if len(slow) > len(excess) / 3:
         return _open("two_levels", f"{record.metric}: {len(slow)} of {len(excess)} are slower: no clear majority")
     if slow:
-        return Judgement("localized", [suspect(label, excess[label]) for label in slow])
+        groups = _slow_hosts(record, excess, slow)
+        grouped = {label for group in groups for label in group.members}
+        alone = [suspect(label, excess[label]) for label in slow if label not in grouped]
+        return Judgement("localized", [*alone, *groups])
     return _nobody(record, excess)
 
 
+def _slow_hosts(record: PerRank, excess: Mapping[Label, float], slow: Sequence[Label]) -> list[Suspect]:
+    """Hosts that are slow as a whole: one group explains more than each of their ranks."""
+    groups = []
+    for group in _groups(record.values, record.hosts or {}):
+        if len(group) > 1 and set(group) <= set(slow):
+            level = float(np.median([excess[label] for label in group]))
+            times = round(float(np.exp(level)), 3) if np.isfinite(level) else None
+            groups.append(Suspect("group", group, times, f"group {(record.hosts or {})[group[0]]}"))
+    return groups
+
+
 def suspect(label: Label, excess: float | None) -> Suspect:
-    """A vertex; ``excess`` is the logarithm of its slowdown, None for a hard failure."""
-    times = None if excess is None else round(float(np.exp(excess)), 3)
+    """A vertex; ``excess`` is the logarithm of its slowdown; None or infinite for a hard failure."""
+    times = None if excess is None or not np.isfinite(excess) else round(float(np.exp(excess)), 3)
     return Suspect("gpu", [label], times, f"rank {label}" if isinstance(label, int) else label)
 
 

@@ -120,7 +120,9 @@ class PerRank:
     wait : bool
         Waiting for others: the culprit waits *least*.
     classes : sequence of mapping
-        Ways to tell classes of like labels (pipeline stage, NIC index, host): label to class.
+        Ways to tell classes of like labels (pipeline stage, NIC index): label to class.
+    hosts : mapping or None
+        Label to host, where known: a host that is slow as a whole is a group, not a class.
     metric : str
         What was measured, for reasons.
     """
@@ -129,6 +131,7 @@ class PerRank:
     bad: Bad
     wait: bool = False
     classes: Sequence[Mapping[Label, str]] = ()
+    hosts: Mapping[Label, str] | None = None
     metric: str = "value"
 
 
@@ -169,11 +172,14 @@ class ErrorCounts:
         The far end of each run, None when it is not stated.
     log_scale : bool
         Error *rates*, compared in decades.
+    of_links : bool
+        The names are links, so what is named is a path.
     """
 
     runs: Sequence[Mapping[Label, float]]
     peers: Sequence[str | None]
     log_scale: bool = False
+    of_links: bool = False
 
 
 @dataclass(frozen=True, slots=True)

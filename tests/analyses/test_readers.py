@@ -96,7 +96,8 @@ def test_a_kind_outside_the_list_is_unsupported() -> None:
         ("\n".join(P2P.splitlines()[:4]), "truncated", "line 4"),
         (P2P.replace("     3  50.10", "     2  50.10"), "named_twice", "line 6"),
         (P2P.replace(" Bandwidth (P2P Writes) Matrix (GB/s)", ""), "unit_missing", "line 2"),
-        (DEEPXTRACE[:-3], "truncated", "line 4"),
+        (DEEPXTRACE.replace("104]", "104"), "truncated", "line 2"),
+        (DEEPXTRACE[: len(DEEPXTRACE) // 2], "truncated", "line 2"),
         (DEEPXTRACE.replace("rank=3", "rank=2"), "named_twice", "line 4"),
         (DEEPXTRACE.replace("106]", "x]"), "bad_number", "line 4, column 4"),
         ("rank=0 [5]", "too_few", "line 1"),
@@ -132,8 +133,132 @@ def test_bad_input_is_refused_with_its_place(text: str, code: str, place: str) -
 
 
 def test_a_broken_matrix_of_the_same_paste_is_not_passed_over() -> None:
-    second = P2P.replace("     3  50.10  50.00", "     3  50.10")
-    assert refused(P2P + second) == ("ragged_matrix", "line 12")
+    second = P2P.replace("     2  50.00  50.20", "     2  50.00")
+    assert refused(P2P + second) == ("ragged_matrix", "line 11")
+
+
+def test_a_text_that_ends_within_its_last_row_is_judged_without_it_and_says_so() -> None:
+    assert "row_cut" in codes(analyze(DEEPXTRACE[:-3]))
+    answer = analyze(P2P.rstrip()[:-8])
+    assert {"row_cut", "rows_missing"} <= codes(answer)
+    assert answer.outcome == "healthy"
+
+
+def test_a_whole_paste_of_the_latency_test() -> None:
+    latency = """P2P=Enabled Latency (P2P Writes) Matrix (us)
+   GPU     0      1      2      3
+     0   1.90   2.10   2.12   2.11
+     1   2.10   1.90   2.10   2.12
+     2   2.11   2.10   1.90   2.10
+     3   2.10   2.12   2.11   1.90
+
+   CPU     0      1      2      3
+     0   1.90   2.10   9.12   2.11
+     1   2.10   1.90   9.10   2.12
+     2   9.11   9.10   1.90   9.10
+     3   2.10   2.12   9.11   1.90
+"""
+    text = f"""[P2P (Peer-to-Peer) GPU Bandwidth Latency Test]
+Device: 0, made up, pciBusID: 7, pciDeviceID: 0, pciDomainID:0
+Device=0 CAN Access Peer Device=1
+
+***NOTE: In case a device doesn't have P2P access to other one, it falls back to normal memcopy procedure.
+
+P2P Connectivity Matrix
+     D\\D     0     1     2     3
+     0\t     1     1     1     1
+     1\t     1     1     1     1
+     2\t     1     1     1     1
+     3\t     1     1     1     1
+{P2P}
+{latency}
+NOTE: The CUDA Samples are not meant for performance measurements.
+"""
+    answer = analyze(text)
+    assert (answer.format, answer.outcome) == ("p2pBandwidthLatencyTest", "healthy")
+    assert next(r.text for r in answer.reasons if r.code == "matrices_left_out").startswith("2 of 4")
+
+
+def test_tests_of_one_row_beside_matrices_are_left_out() -> None:
+    vector = "memcpy CE CPU(row) -> GPU(column) bandwidth (GB/s)\n 0 1 2 3\n 0 55 55 20 55\nSUM x 185\n"
+    local = "memcpy local GPU(column) bandwidth (GB/s)\n 0 1 2 3\n 0 900 900 900 900\nSUM y 3600\n"
+    assert analyze(f"nvbandwidth\n{vector}{local}{P2P}").outcome == "healthy"
+
+
+def test_a_matrix_in_markdown_with_units_and_bold() -> None:
+    rows = [
+        f"| {i} | " + " | ".join("X" if i == j else "**55.1 GB/s**" for j in range(5)) + " |" for i in range(5)
+    ]
+    table = "\n".join(["| GPU | 0 | 1 | 2 | 3 | 4 |", "|---|---|---|---|---|---|", *rows])
+    answer = analyze(f"Write bandwidth, GB/s\n\n{table}")
+    assert (answer.format, answer.outcome) == ("matrix-csv", "healthy")
+
+
+@pytest.mark.parametrize(
+    ("fields", "wanted"),
+    [
+        (
+            {
+                "kind": "per_rank",
+                "values": {"host-a": {"mlx5_0": 40, "mlx5_1": 40}, "host-b": {"mlx5_0": 19, "mlx5_1": 41}},
+            },
+            [("gpu", ("host-b:mlx5_0",))],
+        ),
+        (
+            {"kind": "per_rank", "values": {"rank 0": 40.0, "rank 1": 0, "rank 2": 41, "rank 3": 40}},
+            [("gpu", (1,))],
+        ),
+        (
+            {
+                "kind": "per_rank",
+                "values": {f"r{i}": 20 if i in {4, 5} else 40 for i in range(8)},
+                "placement": {f"r{i}": f"h{i // 2}" for i in range(8)},
+            },
+            [("group", ("r4", "r5"))],
+        ),
+        (
+            {
+                "kind": "collective_sweep",
+                "values": {c: [[1024, 40 - 20 * (c == "3 hosts")]] for c in ("1 host", "2 hosts", "3 hosts")},
+            },
+            [],
+        ),
+        (
+            {"kind": "port_counters", "unit": "raw_ber", "values": {"p0": "<1e-15", "p1": "2e-8", "p2": "<1e-15"}},
+            [("gpu", ("p1",))],
+        ),
+        (
+            {
+                "kind": "port_counters",
+                "unit": "counts",
+                "values": {"symbol_error": {"p0": 0, "p1": 9000}, "link_downed": {"p0": 0, "p1": 3}},
+            },
+            [("gpu", ("p1",))],
+        ),
+        ({"kind": "port_counters", "unit": "bytes", "values": {"p0": 9e9, "p1": 1e3, "p2": 9e9}}, []),
+        (
+            {"kind": "link_state", "unit": "replay errors", "values": {"gpu 0": [0, 0, 0], "gpu 1": [0, 500, 0]}},
+            [("path", ("gpu 1 link 1",))],
+        ),
+        (
+            {
+                "kind": "rounds",
+                "unit": "s",
+                "higher_is_worse": True,
+                "values": {
+                    "first": {"0": 9, "1": 9, "2": 2, "3": 2},
+                    "second": {"0": 2, "1": 9, "2": 2, "3": 2},
+                    "after repair": {"0": 2, "1": 2, "2": 2, "3": 2},
+                },
+            },
+            [("gpu", (1,))],
+        ),
+    ],
+)
+def test_other_shapes_of_a_normalised_document(fields: dict[str, object], wanted: list[object]) -> None:
+    answer = analyze(normalised(**{"unit": "GB/s", "higher_is_worse": False} | fields))
+    assert named(answer) == wanted
+    json.dumps(answer.to_dict(), allow_nan=False)
 
 
 def test_only_matrices_of_the_peer_path_are_judged() -> None:

@@ -34,9 +34,14 @@ def read_deepxtrace(text: str) -> Reading:
         For a row that is cut, of another length, or there twice.
     """
     rows: dict[int, tuple[int, list[float | None]]] = {}
-    for line in split_lines(text):
+    lines = split_lines(text)
+    cut = 0
+    for line in lines:
         for match in _DEEPXTRACE.finditer(line.text):
             rank = int(match[1])
+            if match[3] is None and line is lines[-1] and len(rows) > 2:
+                cut = line.number
+                continue
             if match[3] is None:
                 raise UnreadableInput(
                     "truncated", f"the row of rank {rank} has no closing bracket", at_line(line.number)
@@ -45,7 +50,7 @@ def read_deepxtrace(text: str) -> Reading:
                 text = f"rank {rank} stands in line {rows[rank][0]} already; give one snapshot"
                 raise UnreadableInput("named_twice", text, at_line(line.number))
             rows[rank] = line.number, cells(match[2].replace(",", " ").split(), line.number)
-    matrix, notes = _square(_Block("deepxtrace waits", 1, rows, None))
+    matrix, notes = _square(_Block("deepxtrace waits", 1, rows, None, cut))
     check_values(matrix, "rank rows", wait=True)
     record = MatrixSet([PathMatrix(list(range(len(matrix))), matrix, "high", title="waits")])
     return Reading("deepxtrace", record, notes)
@@ -53,10 +58,13 @@ def read_deepxtrace(text: str) -> Reading:
 
 @dataclass(slots=True)
 class _Block:
+    """Rows by rank, each with its line; ``cut`` is the last line of the text where it ends within a row."""
+
     title: str
     line: int
     rows: dict[int, tuple[int, list[float | None]]] = field(default_factory=dict)
     header: list[int] | None = None
+    cut: int = 0
 
 
 def has_blocks(lines: Sequence[Line]) -> bool:
@@ -136,6 +144,10 @@ def _blocks(lines: Sequence[Line]) -> list[_Block]:
                 text = f"{line.text.strip()[:40]!r} is neither a row nor a title"
                 raise UnreadableInput("bad_number", text, at_line(line.number))
             title, current = line, None
+    if current is not None and current.header and len(current.rows) > 2:
+        last, row_cells = current.rows[max(current.rows)]
+        if last == lines[-1].number and len(row_cells) < len(current.header):
+            current.cut = last
     return [block for block in blocks if block.rows]
 
 
@@ -158,7 +170,7 @@ def _choose(blocks: Sequence[_Block], side: Bad | None) -> tuple[list[_Block], l
     enabled = any(_peer(block) == "enabled" for block in known)
     chosen = []
     for block in known:
-        if re.search(r"\bCPU\b", block.title) and "Latency" in f"{block.title}{known[0].title}":
+        if re.search(r"\bCPU\b|\bhost\b", block.title, re.IGNORECASE) or _is_vector(block, known):
             continue
         if _peer(block) == "disabled" and enabled:
             continue
@@ -172,6 +184,11 @@ def _choose(blocks: Sequence[_Block], side: Bad | None) -> tuple[list[_Block], l
     return chosen, notes
 
 
+def _is_vector(block: _Block, blocks: Sequence[_Block]) -> bool:
+    """One row of a program that prints some tests as one row each, beside matrices."""
+    return len(block.rows) == 1 and any(len(other.rows) > 1 for other in blocks)
+
+
 def _peer(block: _Block) -> str:
     match = re.search(r"P2P\s*=\s*(Enabled|Disabled)", block.title, re.IGNORECASE)
     return match[1].lower() if match else ""
@@ -179,7 +196,7 @@ def _peer(block: _Block) -> str:
 
 def _square(block: _Block) -> tuple[Matrix, list[Reason]]:
     """The rows as a matrix; whole rows may be missing at the end of a paste, parts of rows may not."""
-    rows = block.rows
+    rows = {rank: row for rank, row in block.rows.items() if row[0] != block.cut}
     widths = [len(row) for _, row in rows.values()]
     n = len(block.header) if block.header else max([*widths, max(rows) + 1])
     if n < 2:
@@ -203,4 +220,6 @@ def _square(block: _Block) -> tuple[Matrix, list[Reason]]:
     notes = (
         [Reason("rows_missing", f"no row for {', '.join(map(str, missing))}: judged without")] if missing else []
     )
+    if block.cut:
+        notes.append(Reason("row_cut", f"the text ends within line {block.cut}: judged without that row"))
     return values, notes

@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from app.analyses.errors import UnreadableInput
-from app.analyses.readers.classes import name_classes
+from app.analyses.readers.classes import hosts_of, nic_classes
 from app.analyses.readers.fields import Document, Shape, is_number, is_numbered, labels_once, scalar
 from app.analyses.readers.numbers import WAIT, label, positive
 from app.analyses.records import Label, PairList, PerRank, Record, Rounds, Scenarios, Sweeps, Totals
 
 _OWN_WORK = re.compile(r"own|compute|work\b|forward|backward|gemm|step", re.IGNORECASE)
+_HOST_NAME = re.compile(r"(host|node|machine|server)[ _-]?\w+", re.IGNORECASE)
+_NIC_NAME = re.compile(r"(mlx|cxi|rdma|nic|ib|eth|hca|roce|ens|bond)\w*", re.IGNORECASE)
 _REPAIR = re.compile(r"after|replac|repair|fix", re.IGNORECASE)
 
 
@@ -72,6 +74,9 @@ def read_per_rank(document: Document) -> Record:
     nested = [value for value in values.values() if isinstance(value, Mapping)]
     if nested and len(nested) < len(values):
         raise Shape("some ranks have one value and some several")
+    if nested and _are_hosts(values):
+        values = {f"{host}:{name}": value for host, inner in values.items() for name, value in inner.items()}
+        return _one(document, values, "values")
     if nested and _are_conditions(values):
         runs = [(str(name), _one(document, run, f"values.{name}")) for name, run in values.items()]
         return Scenarios(runs, own_work=bool(_OWN_WORK.search(document.unit)) and not document.is_wait())
@@ -81,6 +86,13 @@ def read_per_rank(document: Document) -> Record:
     if any(isinstance(value, list) for value in values.values()):
         return _columns(document, values)
     return _one(document, values, "values")
+
+
+def _are_hosts(values: Mapping[str, Any]) -> bool:
+    """Outer names are hosts when the inner ones are numbered ranks or NICs."""
+    inner = [str(name) for run in values.values() for name in run]
+    parts = all(is_numbered(name) or _NIC_NAME.match(name) for name in inner)
+    return parts and all(_HOST_NAME.fullmatch(str(name)) for name in values)
 
 
 def _are_conditions(values: Mapping[str, Any]) -> bool:
@@ -128,9 +140,11 @@ def _one(document: Document, values: Mapping[str, Any], field: str, metric: str 
     }
     wait = bool(WAIT.search(metric)) if metric else document.is_wait()
     classes = _position(document, names)
-    hosts = {names[name]: host for name, host in document.placement(list(names)).items()}
-    classes += name_classes(list(known), hosts)
-    return PerRank(known, document.bad(), wait, classes, metric or document.unit or "value")
+    labels = list(known)
+    placed = {names[name]: host for name, host in document.placement(list(names)).items()}
+    classes += nic_classes(labels)
+    hosts = hosts_of(labels, placed)
+    return PerRank(known, document.bad(), wait, classes, hosts, metric or document.unit or "value")
 
 
 def _position(document: Document, names: Mapping[str, Label]) -> list[dict[Label, str]]:
@@ -152,11 +166,11 @@ def _position(document: Document, names: Mapping[str, Label]) -> list[dict[Label
 def read_rounds(document: Document) -> Rounds:
     """``[{node: seconds}, ...]``; rounds whose label speaks of a repair are left out, and those after them."""
     values = document.data["values"]
+    names = document.data.get("labels")
     if isinstance(values, Mapping):
-        values = list(values.values())
+        names, values = list(values), list(values.values())
     if not isinstance(values, list) or not all(isinstance(r, Mapping) for r in values):
         raise Shape("rounds must be a list of {node: seconds}")
-    names = document.data.get("labels")
     labels = [str(name) for name in names] if isinstance(names, list) else []
     repaired = next((i for i, name in enumerate(labels) if _REPAIR.search(name)), len(values))
     rounds = []
@@ -175,6 +189,8 @@ def read_sweeps(document: Document) -> Sweeps:
         if not isinstance(curve, list) or not all(isinstance(p, list) and len(p) >= 2 for p in curve):
             raise Shape("a sweep must be a list of [bytes, bandwidth]")
         place = f"values.{name}"
+        if len(curves) > 1 and not (_HOST_NAME.fullmatch(str(name)) or is_numbered(str(name))):
+            raise Shape("curves that are not of hosts or ranks are conditions, which name nobody")
         known[label(str(name))] = [(scalar(p[0], place), scalar(p[1], place)) for p in curve]
     return Sweeps(known)
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from app.analyses.readers.classes import name_classes
+from app.analyses.readers.classes import hosts_of, nic_classes
 from app.analyses.readers.fields import Document, Shape, is_number, labels_once, scalar
 from app.analyses.readers.numbers import label
 from app.analyses.records import ErrorCounts, Label, LinkStates, PerRank, Ports, Record, Unjudged
@@ -17,7 +17,7 @@ ERRORS = re.compile(
 )
 #: What a port counts because of what others send it.
 _SECOND_HAND = re.compile(r"remote|relay|discard|wait", re.IGNORECASE)
-_BIT_ERRORS = re.compile(r"\bber\b|bit.?error|error.?rate", re.IGNORECASE)
+_BIT_ERRORS = re.compile(r"(^|[^a-z])ber([^a-z]|$)|bit.?error|error.?rate", re.IGNORECASE)
 _TRAFFIC = re.compile(r"bytes|\bb/s|packets|words|xmit|rcv_data|traffic|messages", re.IGNORECASE)
 _DOWN_LETTERS = {"D": 0.0, "U": 1.0, "X": None, "_": None}
 
@@ -53,8 +53,10 @@ def _one_counter(document: Document, values: Mapping[str, Any]) -> Record:
     if _TRAFFIC.search(unit):
         text = "traffic shows what was sent where, not what a port could carry: an idle port is not a slow one"
         return Unjudged("traffic_not_capacity", text)
-    hosts = {names[name]: host for name, host in document.placement(list(names)).items()}
-    return PerRank(counts, document.bad(), classes=name_classes(list(counts), hosts), metric=unit)
+    placed = {names[name]: host for name, host in document.placement(list(names)).items()}
+    ports = list(counts)
+    hosts = hosts_of(ports, placed)
+    return PerRank(counts, document.bad(), classes=nic_classes(ports), hosts=hosts, metric=unit)
 
 
 def _uncensored(
@@ -109,7 +111,12 @@ def _with_host(document: Document, port: str) -> Label:
 
 
 def _several_counters(values: Mapping[str, Any]) -> Record:
-    """``{port: {counter: value}}``: the port's own error counters, added up."""
+    """``{port: {counter: value}}``, or the other way round: the port's own error counters, added up."""
+    if all(ERRORS.search(str(name)) for name in values):
+        ports = sorted({str(port) for fields in values.values() for port in fields})
+        values = {
+            port: {name: fields[port] for name, fields in values.items() if port in fields} for port in ports
+        }
     counters = sorted({str(key) for fields in values.values() for key in fields})
     own = [c for c in counters if ERRORS.search(c) and not _SECOND_HAND.search(c) and not _BIT_ERRORS.search(c)]
     rates = [c for c in counters if _BIT_ERRORS.search(c)]
@@ -134,11 +141,19 @@ def _censored(value: object) -> bool:
     return isinstance(value, str) and value.strip().startswith("<")
 
 
-def read_link_state(document: Document) -> LinkStates:
-    """``{gpu: [speed, null for inactive, ...]}`` or letters U, D, X, _."""
+def read_link_state(document: Document) -> LinkStates | ErrorCounts:
+    """``{gpu: [speed, null for inactive, ...]}``, letters U, D, X, _, or counts of errors."""
     values = document.data["values"]
     if not isinstance(values, Mapping) or not all(isinstance(links, list) for links in values.values()):
         raise Shape("links must be a list for each GPU")
+    if document.data.get("higher_is_worse") is True or ERRORS.search(document.unit):
+        counts: dict[Label, float] = {
+            f"{gpu} link {k}": scalar(count, f"values.{gpu}[{k}]")
+            for gpu, links in values.items()
+            for k, count in enumerate(links)
+            if count is not None
+        }
+        return ErrorCounts([counts], [None], of_links=True)
     return LinkStates(
         {
             label(str(gpu)): [_link(link, f"values.{gpu}[{k}]") for k, link in enumerate(links)]

@@ -11,6 +11,7 @@ from app.analyses.records import Bad, Label
 MISSING = {"", "-", "–", "—", "n/a", "na", "null", "none"}
 
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
+_UNIT = re.compile(r"\s*([KMGT]i?[Bb](ps|/s)?|[nuµμm]?s)$")
 _RANK = re.compile(r"rank[ _=#:-]?(\d{1,6})", re.IGNORECASE)
 _LOW_IS_BAD = re.compile(
     r"\b[kmgt]i?b(it)?(/s|ps)|[kmgt]bit|bandwidth|throughput|busbw|algbw|per second|\bb/s", re.IGNORECASE
@@ -32,6 +33,7 @@ def number(text: str, place: str) -> float:
         When it is none, not finite, or negative.
     """
     plain = text.strip().strip("*`").replace("_", "").removeprefix("<").removesuffix("%").removesuffix("×").strip()
+    plain = _UNIT.sub("", plain)
     if re.fullmatch(r"\d{1,3}(,\d{3})+(\.\d+)?", plain):
         plain = plain.replace(",", "")
     if not _NUMBER.fullmatch(plain):
@@ -57,7 +59,8 @@ def positive(value: float, place: str) -> float:
 
 def is_missing(text: str) -> bool:
     """Whether a cell says that there is no value."""
-    return text.strip().strip("*`").lower() in MISSING
+    plain = text.strip().strip("*`").strip()
+    return plain == "X" or plain.lower() in MISSING
 
 
 def label(text: str) -> Label:

@@ -37,8 +37,10 @@ class Table:
         return [i for i, name in enumerate(self.header) if re.search(pattern, name, re.IGNORECASE)]
 
 
-def read_rows(text: str) -> list[Row]:
-    """Cells of each line: Markdown, tab or comma separated; comments (#) and rules are skipped.
+def read_rows(text: str) -> tuple[list[Row], str]:
+    """Cells of each line: Markdown, tab or comma separated; and the text above a Markdown table.
+
+    Comments (#) and rules are skipped.
 
     Raises
     ------
@@ -47,12 +49,14 @@ def read_rows(text: str) -> list[Row]:
     """
     lines = [line for line in split_lines(text) if not line.text.lstrip().startswith("#")]
     if not lines:
-        return []
-    if all("|" in line.text for line in lines):
-        rows = [Row(line.number, [cell.strip().strip("*") for cell in _bars(line)]) for line in lines]
-        return [row for row in rows if not all(re.fullmatch(r":?-+:?", cell) for cell in row.cells)]
+        return [], ""
+    barred = [line for line in lines if line.text.count("|") >= 2]
+    if len(barred) >= len(lines) / 2:
+        title = " ".join(line.text for line in split_lines(text) if line.number < barred[0].number)
+        rows = [Row(line.number, [cell.strip().strip("*") for cell in _bars(line)]) for line in barred]
+        return [row for row in rows if not all(re.fullmatch(r":?-+:?", cell) for cell in row.cells)], title
     delimiter = next((d for d in ("\t", ",", ";") if d in lines[0].text), ",")
-    return [Row(line.number, _split(line, delimiter)) for line in lines]
+    return [Row(line.number, _split(line, delimiter)) for line in lines], ""
 
 
 def _bars(line: Line) -> list[str]:

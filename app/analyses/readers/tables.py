@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from app.analyses.errors import UnreadableInput, at_line
-from app.analyses.readers.classes import name_classes
+from app.analyses.readers.classes import hosts_of, nic_classes
 from app.analyses.readers.lines import cells
 from app.analyses.readers.matrix_cells import MAX_RANKS, check_values
 from app.analyses.readers.normalised_ports import read_states
@@ -54,11 +54,11 @@ def read_table(text: str, side: Bad | None = None) -> Reading:
     UnreadableInput
         When it is ragged, has no unit, or holds nothing that is known.
     """
-    rows = read_rows(text)
+    rows, title = read_rows(text)
     if len(rows) < 2:
         raise UnreadableInput("unknown_format", "a table needs a header and at least one row")
     if _is_matrix(rows):
-        return _matrix(rows, side)
+        return _matrix(rows, side or bad_side(title))
     table = as_table(rows)
     name, record = _recognised(table)
     return Reading(name, record)
@@ -223,8 +223,9 @@ def _per_rank(table: Table) -> Record:
         known = [number(row.cells[i], at_line(row.line, i + 1)) for i in columns if not is_missing(row.cells[i])]
         if known:
             values[name] = float(np.median(known))
-    classes += name_classes(list(values), {})
-    return PerRank(values, side, wait=bool(WAIT.search(metric)), classes=classes, metric=metric)
+    classes += nic_classes(list(values))
+    hosts = hosts_of(list(values), {})
+    return PerRank(values, side, bool(WAIT.search(metric)), classes, hosts, metric)
 
 
 def _names(table: Table) -> list[Label]:

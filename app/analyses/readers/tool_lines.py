@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from app.analyses.errors import UnreadableInput, at_line
-from app.analyses.readers.classes import name_classes
+from app.analyses.readers.classes import hosts_of, nic_classes
 from app.analyses.readers.lines import Line, split_lines
 from app.analyses.readers.numbers import label, number, positive
 from app.analyses.records import (
@@ -64,7 +64,8 @@ def read_nic_check(text: str) -> Reading:
         names = ", ".join(map(str, low)) or "none"
         text = f"only low values are listed ({names}), not those that they were compared with"
         return Reading("nic-check", Unjudged("no_reference", text))
-    record = PerRank(values, "low", classes=name_classes(list(values), {}), metric="NIC bandwidth")
+    nics = list(values)
+    record = PerRank(values, "low", classes=nic_classes(nics), hosts=hosts_of(nics, {}), metric="NIC bandwidth")
     return Reading("nic-check", record)
 
 
