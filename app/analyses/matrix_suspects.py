@@ -12,7 +12,9 @@ from app.analyses.hop_classes import HopClasses, Ints, spread, symmetric
 from app.analyses.records import Label, Matrix, PathMatrix, Reason, Suspect
 
 _LEAST = float(np.log(1.3))
-_LEAST_ONE_WAY = float(np.log(1.7))
+#: A path has to be slower than a GPU, of which there are many more readings.
+_LEAST_PATH = float(np.log(1.5))
+_LEAST_ONE_WAY = float(np.log(1.8))
 #: Standard deviations: of an effect, of a path's mean over both directions, of one cell.
 _GPU_SIGMAS, _PATH_SIGMAS, _CELL_SIGMAS = 5.0, 6.0, 6.5
 #: A column that is the worst of nearly every row is evidence even where columns differ much.
@@ -182,7 +184,7 @@ def _path_excess(fit: Fit) -> tuple[Matrix, Matrix]:
     other = residual.T
     mean, least = (residual + other) / 2, np.minimum(residual, other)
     most = np.fmax(residual, other)
-    both = (mean >= max(_LEAST, _PATH_SIGMAS * fit.sigma / np.sqrt(2))) & (least >= mean / 2)
+    both = (mean >= max(_LEAST_PATH, _PATH_SIGMAS * fit.sigma / np.sqrt(2))) & (least >= mean / 2)
     one = ~both & (most >= max(_LEAST_ONE_WAY, _CELL_SIGMAS * fit.sigma))
     return np.where(both, mean, np.where(one, most, np.nan)), both
 

@@ -124,9 +124,9 @@ def _blocks(lines: Sequence[Line]) -> list[_Block]:
     title = Line(0, "")
     current: _Block | None = None
     for line in lines:
-        header = _HEADER.match(line.text)
-        row = None if header and (header[1] or current is None or not current.rows) else _row(line)
-        if header and row is None:
+        header = _header(line, current)
+        row = None if header else _row(line)
+        if header:
             numbers = [int(n) for n in re.findall(r"\d+", header[2])]
             current = _Block(f"{title.text} {header[1] or ''}", line.number, {}, numbers)
             blocks.append(current)
@@ -149,6 +149,17 @@ def _blocks(lines: Sequence[Line]) -> list[_Block]:
         if last == lines[-1].number and len(row_cells) < len(current.header):
             current.cut = last
     return [block for block in blocks if block.rows]
+
+
+def _header(line: Line, block: _Block | None) -> re.Match[str] | None:
+    """A row of column numbers; a row of a matrix of whole numbers looks alike, but for what it counts."""
+    match = _HEADER.match(line.text)
+    if match is None or match[1]:
+        return match
+    numbers = [int(n) for n in match[2].split() if n.isdigit()]
+    if block is not None and block.header and not block.rows and len(numbers) == len(block.header) + 1:
+        return None
+    return match if numbers == list(range(len(numbers))) or "GPU" in match[2] else None
 
 
 def _looks_like_row(line: Line, block: _Block) -> bool:
