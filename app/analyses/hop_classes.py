@@ -20,7 +20,7 @@ Mask = NDArray[np.bool_]
 Ints = NDArray[np.intp]
 
 _DEEPEST = 3
-_CANDIDATES = 12
+_CANDIDATES = 6
 #: Levels must lie this far apart, in logarithm and in robust standard deviations.
 _APART = np.log(1.08)
 _APART_SIGMAS = 3.5
@@ -134,14 +134,15 @@ def _cuts(values: Matrix) -> list[float]:
 
 def _levels_apart(values: Matrix, count: int) -> bool:
     near, far = values[:count], values[count:]
-    distance = float(np.median(far) - np.median(near))
-    # A level of one or two paths has no spread of its own.
-    sigma = max((spread(level) for level in (near, far) if len(level) > 2), default=0.0)
-    if distance < max(_APART, _APART_SIGMAS * sigma):
-        return False
+    distance = float(far[len(far) // 2] - near[len(near) // 2])
     # Robust spreads overlook what of another level a side holds; its edge shows it. A stray path does not count.
     few = [max(1, len(level) // 50) if len(level) >= 10 else 0 for level in (near, far)]
-    return float(far[few[1]] - near[-1 - few[0]]) >= _CLEAN_EDGE * distance
+    edge = float(far[few[1]] - near[-1 - few[0]])
+    if distance < _APART or edge < _CLEAN_EDGE * distance:
+        return False
+    # A level of one or two paths has no spread of its own.
+    sigma = max((spread(level) for level in (near, far) if len(level) > 2), default=0.0)
+    return distance >= _APART_SIGMAS * sigma
 
 
 def _otsu(values: Matrix) -> int:
@@ -208,7 +209,7 @@ def _with_rest(blocks: list[Ints], side: Mask) -> list[Ints]:
 def _adopt(both: Matrix, blocks: list[Ints], gap: float) -> list[Ints]:
     """A rank alone joins the block that it is clearly nearest to: a slow GPU still sits in its host."""
     homes = [block for block in blocks if len(block) > 1]
-    if not _nearer_inside(both, homes):
+    if len(homes) == len(blocks) or not _nearer_inside(both, homes):
         return blocks
     joined: list[list[int]] = [list(map(int, block)) for block in homes]
     alone = []
