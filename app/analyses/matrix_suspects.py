@@ -195,11 +195,13 @@ def _comparable_blocks(classes: HopClasses) -> bool:
 
 
 def _isolated(fit: Fit, excess: Matrix) -> bool:
-    """Few other paths come near to those that are slow: else it is a level of its own, not a fault."""
+    """Few other paths come near to those that are slow, none at their ends: else it is a level, not a fault."""
     mean = symmetric(fit.residual)
-    others = np.triu(np.isfinite(mean) & np.isnan(excess), 1)
-    least = float(np.nanmin(excess)) / 2
-    return bool(np.count_nonzero(mean[others] >= least) <= 1 + 0.01 * np.count_nonzero(others))
+    slow = np.isfinite(excess)
+    near = np.isfinite(mean) & ~slow & (mean >= float(np.nanmin(excess)) / 2)
+    if near[slow.any(axis=0)].any():
+        return False
+    return bool(np.count_nonzero(near) <= 2 + 0.01 * mean.size)
 
 
 def _fold_blocks(

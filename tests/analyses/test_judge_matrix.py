@@ -155,3 +155,45 @@ def test_rows_that_differ_wildly_are_not_called_healthy() -> None:
     logs += np.linspace(0, 3, 8)[:, None]
     answer = judge_matrix(latencies(logs))
     assert (answer.outcome, codes(answer)) == ("inconclusive", {"uneven"})
+
+
+def test_halves_joined_by_a_faster_fabric_than_pcie_are_normal() -> None:
+    logs, _ = healthy(8, 0.02, 10, 2, 12.0)
+    islands = PathMatrix(list(range(8)), 500 * np.exp(-logs), "low", one_host=True, in_gb=True)
+    assert named(judge_matrix(islands)) == []
+    assert named(judge_matrix(replace(islands, values=islands.values / 5))) == [("group", tuple(range(8)))]
+
+
+def test_a_slow_path_between_neighbours_of_a_ring() -> None:
+    apart = (np.arange(16)[:, None] - np.arange(16)[None, :]) % 16
+    logs, _ = healthy(16, 0.03, 11)
+    logs += np.where((apart <= 2) | (apart >= 14), 0.0, np.log(6))
+    assert named(judge_matrix(latencies(logs))) == []
+    assert named(judge_matrix(latencies(slow_path(logs, 3, 4, 2.0)))) == [("path", (3, 4))]
+
+
+def test_two_ranks_of_a_host_that_are_near_each_other_share_something_that_has_no_name() -> None:
+    logs, hosts = healthy(16, 0.03, 12, 2, 5.0)
+    mine = np.isin(np.arange(16), (4, 5))
+    logs[mine[:, None] != mine[None, :]] += np.log(2)
+    answer = judge_matrix(latencies(logs, hosts))
+    assert (answer.outcome, named(answer)) == ("inconclusive", [])
+
+
+@pytest.mark.parametrize("paths", [[(0, 1), (0, 5)], [(0, 1), (2, 9), (4, 12)]])
+def test_slow_paths_that_share_a_rank_or_are_many_are_a_pattern(paths: list[tuple[int, int]]) -> None:
+    logs, _ = healthy(16, 0.03, 13)
+    for a, b in paths:
+        logs = slow_path(logs, a, b, 2.5)
+    answer = judge_matrix(latencies(logs))
+    assert (answer.outcome, codes(answer)) == ("inconclusive", {"unexplained_pattern"})
+
+
+@given(st.integers(0, 15), SEEDS)
+@settings(max_examples=30, deadline=None)
+def test_a_slow_gpu_among_switches_in_sockets_drags_no_path_along(rank: int, seed: int) -> None:
+    logs, _ = healthy(16, 0.03, seed)
+    for size, step in ((2, 1.6), (4, 1.8)):
+        block = np.arange(16) // size
+        logs += np.where(block[:, None] == block[None, :], 0.0, np.log(step))
+    assert named(judge_matrix(latencies(slow_gpu(logs, rank)))) == [("gpu", (rank,))]

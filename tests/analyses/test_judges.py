@@ -106,6 +106,8 @@ def test_a_host_whose_partners_are_fast_elsewhere() -> None:
     answer = judge(pairs(*seen))
     assert named(answer) == [("gpu", ("a",))]
     assert "unresolved" in codes(answer)
+    # One slow pair alone is the pair or its end.
+    assert open_with(judge(pairs(("a", "b", 20.0), ("b", "c", 50.0), ("c", "d", 50.5))), "unresolved")
     # Seen fast once: it is not the host.
     assert named(judge(pairs(*seen, ("a", "c", 88.0)))) == []
 
