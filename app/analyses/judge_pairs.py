@@ -9,7 +9,7 @@ import numpy as np
 
 from app.analyses.judge_matrix import LEAST, judge_matrix
 from app.analyses.judge_ranks import suspect
-from app.analyses.records import Judgement, Label, PairList, PathMatrix, Reason, Suspect
+from app.analyses.records import Judgement, Label, PairList, PathMatrix, Reason, Suspect, times
 
 #: From this share of all pairs on, the list is a matrix with holes.
 _NEARLY_ALL = 0.8
@@ -129,8 +129,7 @@ def _explain(levels: dict[Pair, float], slow: set[Pair]) -> Judgement:
     fast = [pair for pair in levels if pair not in slow]
     for pair in sorted(slow - explained, key=str):
         if all(sum(end in other for other in fast) >= 2 for end in pair):
-            times = round(float(np.exp(levels[pair] - normal)), 3)
-            suspects.append(Suspect("path", list(pair), times, f"path {pair[0]}-{pair[1]}"))
+            suspects.append(Suspect("path", list(pair), times(levels[pair] - normal), f"path {pair[0]}-{pair[1]}"))
             explained.add(pair)
     left = [f"{a}-{b}" for a, b in sorted(slow - explained, key=str)]
     reasons = (

@@ -8,7 +8,18 @@ import numpy as np
 
 from app.analyses.hop_classes import spread
 from app.analyses.judge_matrix import LEAST
-from app.analyses.records import Judgement, Label, PerRank, Reason, Rounds, Scenarios, Suspect, Sweeps, Totals
+from app.analyses.records import (
+    Judgement,
+    Label,
+    PerRank,
+    Reason,
+    Rounds,
+    Scenarios,
+    Suspect,
+    Sweeps,
+    Totals,
+    times,
+)
 
 _SIGMAS = 6.0
 #: Lists are short: nothing is taken to be measured better than this.
@@ -58,15 +69,14 @@ def _slow_hosts(record: PerRank, excess: Mapping[Label, float], slow: Sequence[L
     for group in _groups(record.values, record.hosts or {}):
         if len(group) > 1 and set(group) <= set(slow):
             level = float(np.median([excess[label] for label in group]))
-            times = round(float(np.exp(level)), 3) if np.isfinite(level) else None
-            groups.append(Suspect("group", group, times, f"group {(record.hosts or {})[group[0]]}"))
+            groups.append(Suspect("group", group, times(level), f"group {(record.hosts or {})[group[0]]}"))
     return groups
 
 
 def suspect(label: Label, excess: float | None) -> Suspect:
     """A vertex; ``excess`` is the logarithm of its slowdown; None or infinite for a hard failure."""
-    times = None if excess is None or not np.isfinite(excess) else round(float(np.exp(excess)), 3)
-    return Suspect("gpu", [label], times, f"rank {label}" if isinstance(label, int) else label)
+    slowdown = None if excess is None else times(excess)
+    return Suspect("gpu", [label], slowdown, f"rank {label}" if isinstance(label, int) else label)
 
 
 def _open(code: str, text: str) -> Judgement:
@@ -202,11 +212,10 @@ def judge_rounds(record: Rounds) -> Judgement:
         text = "nodes were slow in one round only, and pairs hide which of two it was"
         return Judgement("inconclusive", reasons=[*repaired, Reason("not_repeated", text)])
     suspects = []
+    clear = [v for values in record.rounds for node, v in values.items() if node not in set.union(*hit)]
+    normal = float(np.median(clear or [min(values.values()) for values in record.rounds]))
     for label in sorted(always, key=str):
         best = min(values[label] for values, slow in zip(record.rounds, slow_in, strict=True) if label in slow)
-        normal = np.median(
-            [v for values in record.rounds for node, v in values.items() if node not in set.union(*hit)]
-        )
         suspects.append(suspect(label, float(np.log(best / normal)) if normal > 0 else None))
     return Judgement(
         "localized", suspects, [*repaired, Reason("stays_slow", "slow in every round that had a slow node")]

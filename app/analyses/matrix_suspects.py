@@ -9,7 +9,7 @@ import numpy as np
 
 from app.analyses.fit import Fit, Vector
 from app.analyses.hop_classes import HopClasses, Ints, spread, symmetric
-from app.analyses.records import Label, Matrix, PathMatrix, Reason, Suspect
+from app.analyses.records import Label, Matrix, PathMatrix, Reason, Suspect, times
 
 _LEAST = float(np.log(1.3))
 #: A path has to be slower than a GPU, of which there are many more readings.
@@ -52,7 +52,7 @@ class Findings:
         same = sides[0] == sides[1]
         name = f"paths within {first}" if same else f"paths between {first} and {second}"
         members = [labels[i] for i in sorted({*map(int, one), *map(int, two)})]
-        self.suspects.append(Suspect("group", members, _times(excess), name))
+        self.suspects.append(Suspect("group", members, times(excess), name))
 
 
 def _slow_gpus(badness: Matrix, classes: HopClasses, fit: Fit) -> dict[int, float]:
@@ -133,7 +133,7 @@ def _report_gpus(matrix: PathMatrix, fit: Fit, left: dict[int, float], found: Fi
         found.doubt("not_between_themselves", text)
         return
     for i in ranks:
-        found.suspects.append(Suspect("gpu", [matrix.labels[i]], _times(left[i]), _gpu_name(matrix, i)))
+        found.suspects.append(Suspect("gpu", [matrix.labels[i]], times(left[i]), _gpu_name(matrix, i)))
 
 
 def _near_each_other(fit: Fit, ranks: list[int]) -> bool:
@@ -161,8 +161,8 @@ def find_paths(matrix: PathMatrix, classes: HopClasses, fit: Fit, found: Finding
             a, b = _direction(matrix, fit, i, j)
             found.note("one_direction", f"{matrix.title}: path {a}-{b} is slow only from row {a} to column {b}")
         first, second = sorted((matrix.labels[i], matrix.labels[j]), key=_order)
-        times = _times(float(excess[i, j]))
-        found.suspects.append(Suspect("path", [first, second], times, f"path {first}-{second}"))
+        name = f"path {first}-{second}"
+        found.suspects.append(Suspect("path", [first, second], times(float(excess[i, j])), name))
 
 
 def _why_not(classes: HopClasses, fit: Fit, excess: Matrix, pairs: list[tuple[int, int]]) -> str:
@@ -241,7 +241,7 @@ def _group(matrix: PathMatrix, block: Ints, excess: float) -> Suspect:
     members = [matrix.labels[i] for i in block]
     host = matrix.placement[int(block[0])] if matrix.placement else None
     name = f"group {host}" if host else f"group {{{','.join(map(str, members))}}}"
-    return Suspect("group", members, _times(excess), name)
+    return Suspect("group", members, times(excess), name)
 
 
 def _gpu_name(matrix: PathMatrix, rank: int) -> str:
@@ -251,7 +251,3 @@ def _gpu_name(matrix: PathMatrix, rank: int) -> str:
 
 def _order(label: Label) -> tuple[int, int, str]:
     return (0, label, "") if isinstance(label, int) else (1, 0, label)
-
-
-def _times(excess: float) -> float:
-    return round(float(np.exp(excess)), 3)

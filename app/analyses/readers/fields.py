@@ -74,7 +74,10 @@ def scalar(value: object, place: str) -> float:
     """
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise UnreadableInput("bad_number", "must be a number", place)
-    return number(value, place) if isinstance(value, str) else checked(float(value), place)
+    try:
+        return number(value, place) if isinstance(value, str) else checked(float(value), place)
+    except OverflowError:
+        raise UnreadableInput("bad_number", "the number is too long", place) from None
 
 
 def is_number(value: object) -> bool:

@@ -125,7 +125,10 @@ def _cells(rows: object, field: str) -> Matrix:
         for j, cell in enumerate(row):
             if cell is not None and (isinstance(cell, bool) or not isinstance(cell, int | float)):
                 raise UnreadableInput("bad_number", "must be a number or null", f"{field}[{i}][{j}]")
-    return np.array([[np.nan if cell is None else float(cell) for cell in row] for row in rows], dtype=np.float64)
+    try:
+        return np.array([[np.nan if cell is None else float(cell) for cell in row] for row in rows])
+    except OverflowError:
+        raise UnreadableInput("bad_number", "a number is too long", field) from None
 
 
 def _partial(document: Document, record: Record) -> list[Reason]:

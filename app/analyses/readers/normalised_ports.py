@@ -8,7 +8,7 @@ from typing import Any
 
 from app.analyses.readers.classes import hosts_of, nic_classes
 from app.analyses.readers.fields import Document, Shape, is_number, labels_once, scalar
-from app.analyses.readers.numbers import label
+from app.analyses.readers.numbers import label, positive
 from app.analyses.records import ErrorCounts, Label, LinkStates, PerRank, Ports, Record, Unjudged
 
 ERRORS = re.compile(
@@ -83,8 +83,9 @@ def read_states(values: Mapping[str, Mapping[str, Any]]) -> Ports:
         }
         for key, value in fields.items():
             if key.startswith("rate") and (is_number(value) or _is_scalar(value)):
-                rate[port] = scalar(re.split(r"[ a-zA-Z]", str(value).strip())[0], f"values.{name}.{key}")
-            elif key == "speed" and str(value).isdigit() and int(value) > 0:
+                place = f"values.{name}.{key}"
+                rate[port] = positive(scalar(re.split(r"[ a-zA-Z]", str(value).strip())[0], place), place)
+            elif key == "speed" and re.fullmatch(r"0*[1-9]\d{0,9}", str(value)):
                 expected[port] = int(value) / 1000
     return Ports(up, rate, expected)
 
@@ -173,4 +174,7 @@ def _link(value: object, place: str) -> float | None:
             return 0.0
         if word in {"active", "up"}:
             return 1.0
-    return scalar(value, place) if value is not True else 1.0
+    if value is True:
+        return 1.0
+    speed = scalar(value, place)
+    return positive(speed, place) if speed else 0.0

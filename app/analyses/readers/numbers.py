@@ -8,6 +8,8 @@ import re
 from app.analyses.errors import UnreadableInput
 from app.analyses.records import Bad, Label
 
+#: Beyond these nothing is measured.
+LARGEST, SMALLEST = 1e30, 1e-30
 MISSING = {"", "-", "–", "—", "n/a", "na", "null", "none"}
 
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
@@ -45,6 +47,8 @@ def checked(value: float, place: str) -> float:
     """A value that is finite and not negative."""
     if not math.isfinite(value):
         raise UnreadableInput("bad_number", "the value is not finite", place)
+    if value > LARGEST:
+        raise UnreadableInput("bad_number", f"{value:g} is no time, bandwidth or count", place)
     if value < 0:
         raise UnreadableInput("bad_number", f"{value:g} is negative; times and bandwidths are not", place)
     return value
@@ -52,7 +56,7 @@ def checked(value: float, place: str) -> float:
 
 def positive(value: float, place: str) -> float:
     """A value above zero."""
-    if value == 0:
+    if value < SMALLEST:
         raise UnreadableInput("bad_number", "a bandwidth or latency of zero is no measurement", place)
     return value
 

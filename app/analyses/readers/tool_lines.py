@@ -76,14 +76,16 @@ def read_deepep(text: str) -> Reading:
     for line in split_lines(text):
         one, two = _DEEPEP_1.search(line.text), _DEEPEP_2.search(line.text)
         if one:
-            rank, time = int(one[1]), float(one[2]) * (1000 if one[3] == "ms" else 1)
+            rank, shown = int(one[1]), one[2]
+            milli = one[3] == "ms"
         elif two and "dispatch" in two[3]:
-            rank, total, time = int(two[1]), int(two[2]), float(two[4])
+            rank, total, shown, milli = int(two[1]), int(two[2]), two[4], False
         else:
             continue
         if rank in values:
             raise UnreadableInput("named_twice", f"rank {rank} stands there twice", at_line(line.number))
-        values[rank] = positive(time, at_line(line.number))
+        place = at_line(line.number)
+        values[rank] = positive(number(shown, place), place) * (1000 if milli else 1)
     notes = [Reason("partial", f"{len(values)} of {total} ranks are listed")] if len(values) < total else []
     return Reading("deepep", PerRank(values, "high", metric="dispatch time"), notes)
 
@@ -152,7 +154,7 @@ def read_iblinkinfo(text: str) -> Reading:
         elif line.text.lstrip().startswith("Switch:"):
             host = None
         elif host is not None and (match := _IB_LINK.search(line.text)):
-            values[host] = int(match[1]) * float(match[2])
+            values[host] = int(match[1]) * positive(number(match[2], at_line(line.number)), at_line(line.number))
             host = None
     return Reading("iblinkinfo", PerRank(values, "low", metric="link rate"))
 
@@ -164,7 +166,7 @@ def read_nccl_tests(text: str) -> Reading:
         if match := _NCCL_ROW.search(line.text):
             words = match[3].split()
             if len(words) >= 3 and re.fullmatch(r"[\d.]+", words[2]):
-                curve.append((float(match[1]), float(words[2])))
+                curve.append((float(match[1]), number(words[2], at_line(line.number))))
     return Reading("nccl-tests", Sweeps({"all": curve}))
 
 
