@@ -8,7 +8,20 @@ from typing import Annotated
 import typer
 
 from app import __version__
-from app.cli import client, core, demo, emulate, keys, plan, probe_model, serve, simulate, topology, webhooks
+from app.cli import (
+    client,
+    core,
+    demo,
+    emulate,
+    keys,
+    plan,
+    probe_model,
+    selection,
+    serve,
+    simulate,
+    topology,
+    webhooks,
+)
 from app.cli.output import Refused, fail
 
 app = typer.Typer(
@@ -29,6 +42,7 @@ app.add_typer(keys.app, name="keys")
 app.add_typer(webhooks.app, name="webhooks")
 app.add_typer(topology.app, name="topology")
 app.add_typer(probe_model.app, name="probe-model")
+app.add_typer(selection.selection, name="selection")
 
 
 def _version(wanted: bool) -> None:
