@@ -52,6 +52,14 @@ class CountersError(InputError):
     what = "counters"
 
 
+class SelectorError(SelectionError):
+    """A rail selector was asked for what it cannot do; nothing was counted."""
+
+
+class NoRailError(SelectorError):
+    """No rail that may carry the request is available; nothing was counted."""
+
+
 class BarrierError(SelectionError):
     """A measurement barrier was used other than once a worker."""
 
