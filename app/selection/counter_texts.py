@@ -31,6 +31,7 @@ DEFAULT_PORT = "1"
 _ABOUT = ("taken_at", "unit")
 MAX_COUNT = 2**64
 MAX_DIGITS = 24
+MAX_NAME = 200
 
 
 class _Found:
@@ -39,9 +40,16 @@ class _Found:
     def __init__(self) -> None:
         self.ports: dict[Port, dict[Direction, int | None]] = {}
 
+    def port(self, port: Port, line: int | None = None) -> dict[Direction, int | None]:
+        """Name a port; what is known of it."""
+        for name in port[1:]:
+            if not name or not name.isprintable() or len(name) > MAX_NAME:
+                raise CountersError(f"{name[:80]!r} is no name of a device or port", line=line, field=port[0])
+        return self.ports.setdefault(port, {})
+
     def put(self, port: Port, name: str, value: object, line: int | None = None) -> None:
         """Take in one counter; those of other names only name the port."""
-        known = self.ports.setdefault(port, {})
+        known = self.port(port, line)
         direction = next((way for way, pattern in _DIRECTION_NAMES if pattern.search(name)), None)
         if direction is None:
             return
@@ -122,7 +130,7 @@ def _read_port(port: Port, value: Any, found: _Found) -> None:
     inner = counters.get("counters", counters)
     if not isinstance(inner, dict):
         raise CountersError("must be an object of counters", field=".".join((*port, "counters")))
-    found.ports.setdefault(port, {})
+    found.port(port)
     for name, count in inner.items():
         found.put(port, name, count)
 

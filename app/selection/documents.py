@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import json
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from app.selection.errors import InputError
 
 MAX_NESTING = 16
+
+
+def _visible(value: str) -> str:
+    if not value.isprintable():
+        raise ValueError("must be printable")
+    return value
+
+
+# Names end in messages, tables and logs.
+Name = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_visible)]
 
 
 class Document(BaseModel):

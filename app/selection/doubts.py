@@ -10,6 +10,8 @@ from app.selection.rails import Rail
 from app.selection.record import Records
 from app.selection.traffic import Flow, differing, without_direction
 
+SHOWN = 5
+
 
 @dataclass(frozen=True)
 class Reason:
@@ -85,40 +87,47 @@ def _all_short(rails: Sequence[Rail], movement: Movement, known: Sequence[Flow],
 
 
 def _transferred(records: Records) -> list[Reason]:
+    lone = [line for line, _ in records.alone]
+    unequal = [
+        (p.line, p.record.selection.selected_bytes, p.target.aggregate_transferred_bytes)
+        for p in records.pairs
+        if p.target and p.target.aggregate_transferred_bytes != p.record.selection.selected_bytes
+    ]
     reasons = []
-    for line, _ in records.alone:
-        text = f"line {line}: a target record without selection record; its bytes are on the wire, not in a window"
+    if lone:
+        text = f"{_at(lone)}: a target record without selection record; its bytes are on the wire, not in a window"
         reasons.append(Reason("window_without_record", text, decides=True, shakes=True))
-    for pair in records.pairs:
-        chosen = pair.record.selection.selected_bytes
-        if pair.target and pair.target.aggregate_transferred_bytes != chosen:
-            text = (
-                f"line {pair.line}: {chosen} bytes were selected and {pair.target.aggregate_transferred_bytes}"
-                " transferred; on a clean run they are equal"
-            )
-            reasons.append(Reason("bytes_differ", text, decides=True, shakes=True))
+    if unequal:
+        _, chosen, moved = unequal[0]
+        text = f"{chosen} bytes were selected and {moved} transferred; on a clean run they are equal"
+        where = _at([line for line, _, _ in unequal])
+        reasons.append(Reason("bytes_differ", f"{where}: {text}", decides=True, shakes=True))
     return reasons
 
 
 def _operations(records: Records) -> list[Reason]:
-    reasons = [
-        Reason("operation_differs", f"line {line}: op_type differs from the target record's", shakes=True)
-        for line in differing(records)
-    ]
-    for name in without_direction(records):
-        text = f"op_type {name!r} has no direction known here (write, read or mix): counters cannot be compared"
+    reasons = []
+    if lines := differing(records):
+        text = f"{_at(lines)}: op_type differs from the target record's"
+        reasons.append(Reason("operation_differs", text, shakes=True))
+    if unknown := without_direction(records):
+        names = ", ".join(map(repr, unknown[:SHOWN]))
+        text = f"op_type {names} has no direction known here (write, read or mix): counters cannot be compared"
         reasons.append(Reason("operation_unknown", text, decides=True))
     return reasons
 
 
 def _requests(records: Records) -> list[Reason]:
-    reasons = []
-    for pair in records.pairs:
-        selection = pair.record.selection
-        if pair.target and pair.target.aggregate_operations != selection.allocations:
-            text = (
-                f"line {pair.line}: {selection.allocations} allocations for {pair.target.aggregate_operations}"
-                " operations (requests are merged or cut); bytes are compared"
-            )
-            reasons.append(Reason("allocations_differ", text))
-    return reasons
+    apart = [
+        p for p in records.pairs if p.target and p.target.aggregate_operations != p.record.selection.allocations
+    ]
+    if not apart:
+        return []
+    first = apart[0].record.selection.allocations, apart[0].target and apart[0].target.aggregate_operations
+    text = f"{first[0]} allocations for {first[1]} operations (requests are merged or cut); bytes are compared"
+    return [Reason("allocations_differ", f"{_at([p.line for p in apart])}: {text}")]
+
+
+def _at(lines: Sequence[int]) -> str:
+    more = f" and {len(lines) - 1} more" if len(lines) > 1 else ""
+    return f"line {lines[0]}{more}"

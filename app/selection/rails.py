@@ -9,9 +9,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from app.selection.documents import Document, load, validate
+from app.selection.documents import Document, Name, load, validate
 from app.selection.errors import RailFileError
-from app.selection.record import Name
 
 
 class _Rail(Document):

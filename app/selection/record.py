@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from app.selection.documents import Document, load, validate
+from app.selection.documents import Document, Name, load, validate
 from app.selection.errors import RecordError, UnknownVersionError
 
 SCHEMA_VERSION = 1
@@ -17,7 +17,6 @@ SELECTION = "rdma_selection_metrics"
 TARGETS = "target_metrics"
 
 Count = Annotated[int, Field(ge=0, lt=2**64)]
-Name = Annotated[str, Field(min_length=1, max_length=200)]
 
 
 class DeviceSelection(Document):

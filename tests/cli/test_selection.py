@@ -94,7 +94,12 @@ def test_refused_with_the_file_and_the_place(
     files: Files, name: str, content: Any, words: tuple[str, ...]
 ) -> None:
     files.write(name, content)
-    refused(files.judge("--json"), *words)
+    refused(files.judge(), *words)
+    outcome = files.judge("--json")
+    assert (outcome.status, outcome.out) == (2, "")
+    problem = json.loads(outcome.err)
+    assert problem["code"] == "unreadable_selection"
+    assert all(word in problem["detail"] for word in words)
 
 
 def test_refused_without_unit_or_file(files: Files) -> None:

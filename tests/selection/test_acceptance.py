@@ -155,6 +155,13 @@ def test_an_unusable_counter_is_inconclusive(
     assert wire == ((None, N) if side == "source" else (N, None))
 
 
+def test_one_unusable_counter_leaves_the_whole_open_even_where_another_rail_fails() -> None:
+    after = _spoilt("source", "mlx5_1", "port_xmit_data", None)
+    after["target"] = {**after["target"], "mlx5_4": port(1000, 2000 + N // 2)}
+    found = judged(EVEN, after)
+    assert (found.result, of(found, "mlx5_0").result) == ("inconclusive", "fail")
+
+
 def test_the_counter_of_the_other_direction_is_not_needed() -> None:
     assert judged(EVEN, _spoilt("source", "mlx5_1", "port_rcv_data", None)).result == "pass"
 

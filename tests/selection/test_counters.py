@@ -133,6 +133,8 @@ def test_ports_of_a_device_add_up_and_one_unknown_makes_it_unknown() -> None:
         (_BAD % f'"{"9" * 30}"', "must be a whole number"),
         (_BAD % str(2**64 + 1), "must be a whole number"),
         (_BAD % "1e400", "must be a whole number"),
+        ('{"source": {"": {"port_xmit_data": 1}}}', "source: '' is no name"),
+        ('{"source": {"a\\u0000": {"port_xmit_data": 1}}}', "is no name of a device"),
         ('{"source": {"a": {"port_xmit_data": 1, "port_xmit_data_64": 1}}}', "stands twice"),
         ('[{"device": "a", "port_xmit_data": 1}]', "side must be source or target"),
         ('[{"side": "source", "port_xmit_data": 1}]', "ports.0: must be an object with side, device"),
