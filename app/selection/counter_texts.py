@@ -32,6 +32,7 @@ _ABOUT = ("taken_at", "unit")
 MAX_COUNT = 2**64
 MAX_DIGITS = 24
 MAX_NAME = 200
+MAX_TIME = 2**34  # seconds since 1970: a number above it is in other units
 
 
 class _Found:
@@ -208,7 +209,7 @@ def _count(value: object, line: int | None, field: str) -> int | None:
 def _time(value: object) -> float | None:
     if value is None:
         return None
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < MAX_TIME:
         return float(value)
     try:
         read = dt.datetime.fromisoformat(str(value))

@@ -118,14 +118,17 @@ def _operations(records: Records) -> list[Reason]:
 
 
 def _requests(records: Records) -> list[Reason]:
-    apart = [
-        p for p in records.pairs if p.target and p.target.aggregate_operations != p.record.selection.allocations
+    both = [
+        (p.line, p.record.selection.allocations, p.target.aggregate_operations) for p in records.pairs if p.target
     ]
+    apart = [one for one in both if one[1] != one[2]]
     if not apart:
         return []
-    first = apart[0].record.selection.allocations, apart[0].target and apart[0].target.aggregate_operations
-    text = f"{first[0]} allocations for {first[1]} operations (requests are merged or cut); bytes are compared"
-    return [Reason("allocations_differ", f"{_at([p.line for p in apart])}: {text}")]
+    _, allocations, operations = apart[0]
+    text = (
+        f"{allocations} allocations for {operations} operations (requests are merged or cut); bytes are compared"
+    )
+    return [Reason("allocations_differ", f"{_at([line for line, _, _ in apart])}: {text}")]
 
 
 def _at(lines: Sequence[int]) -> str:

@@ -108,8 +108,16 @@ class RailSelector:
             self._allocations = self._single = self._multi = self._probes = 0
 
     def set_available(self, dev_id: int, available: bool) -> None:
-        """Say whether a rail may be chosen; its counters stay."""
+        """Say whether a rail may be chosen; its counters stay.
+
+        Raises
+        ------
+        SelectorError
+            When there is no such rail.
+        """
         with self._lock:
+            if dev_id not in self._rails:
+                raise SelectorError(f"there is no rail {dev_id}")
             self._rails[dev_id].available = available
 
     def select(

@@ -139,6 +139,8 @@ def test_ports_of_a_device_add_up_and_one_unknown_makes_it_unknown() -> None:
         ('[{"device": "a", "port_xmit_data": 1}]', "side must be source or target"),
         ('[{"side": "source", "port_xmit_data": 1}]', "ports.0: must be an object with side, device"),
         ('{"source": {"a": {"port_xmit_data": 1}}, "taken_at": "yesterday"}', "taken_at: must be seconds"),
+        ('{"source": {"a": {"port_xmit_data": 1}}, "taken_at": %s}' % ("9" * 400), "taken_at: must be seconds"),
+        ('{"source": {"a": {"port_xmit_data": 1}}, "taken_at": "2026-01-31T08:00:00"}', "with a time zone"),
         ('{"source": {"a": {"port_xmit_data": 1}}, "unit": "words"}', "unit: must be words4 or bytes"),
         (f"{SYSFS}:5\n", "line 1, side: whose it is"),
         (f"# source\n{SYSFS}:5\n{SYSFS}:6\n", "line 3, .*stands twice"),

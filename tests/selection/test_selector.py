@@ -240,6 +240,8 @@ def test_a_slice_of_an_older_topology_is_not_taken_back_from_the_new_one() -> No
 def test_a_rail_twice_is_refused() -> None:
     with pytest.raises(SelectorError, match="stands twice"):
         RailSelector([RailInfo(0, "a"), RailInfo(0, "b")])
+    with pytest.raises(SelectorError, match="no rail 7"):
+        selector(2).set_available(7, available=True)
 
 
 def test_concurrent_snapshots_stay_readable_and_scalars_monotone() -> None:
