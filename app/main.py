@@ -16,6 +16,7 @@ from app.metrics import endpoints as metrics
 from app.metrics.requests import Observed
 from app.probing_stops import endpoints as probing_stops
 from app.replicas import endpoints as replicas
+from app.selection_windows import endpoints as selection_windows
 from app.settings import Settings, get_settings
 from app.topology import endpoints as topology
 from app.webhooks import endpoints as webhooks
@@ -60,7 +61,18 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.add_middleware(BodyLimit, max_bytes=limits.max_body_bytes)
     app.add_middleware(Observed)
     app.add_middleware(RequestId)
-    for feature in (replicas, topology, jobs, probing_stops, webhooks, keys, audit, health, metrics):
+    for feature in (
+        replicas,
+        topology,
+        jobs,
+        selection_windows,
+        probing_stops,
+        webhooks,
+        keys,
+        audit,
+        health,
+        metrics,
+    ):
         app.include_router(feature.router)
     app.include_router(jobs.urgent)
     return app

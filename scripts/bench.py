@@ -1,7 +1,7 @@
 """Benchmarks: what the service costs, as JSON and a table. Ratios and medians: machines are shared and noisy.
 
 python scripts/bench.py all            every benchmark but localize and shapes_vllm, JSON into bench/all.json
-python scripts/bench.py cover|skew|overhead|memory|memory_slope|api|store [--out FILE]
+python scripts/bench.py cover|skew|overhead|memory|memory_slope|api|store|selection [--out FILE]
 python scripts/bench.py localize       a quarter of an hour on two cores; tables and pictures into docs/benchmarks
 python scripts/bench.py localize --from bench/localize.json    the tables and pictures of that file
 VLLM_VENV=... python scripts/bench.py shapes_vllm    probe shapes on a real vLLM server, a quarter of an hour
@@ -30,12 +30,14 @@ from scripts.benchmarks.localize_report import report  # noqa: E402
 from scripts.benchmarks.localize_vllm import localize_vllm, page  # noqa: E402
 from scripts.benchmarks.memory import memory, memory_slope  # noqa: E402
 from scripts.benchmarks.overhead import overhead  # noqa: E402
+from scripts.benchmarks.selection import selection  # noqa: E402
 from scripts.benchmarks.shapes_vllm import shapes_vllm  # noqa: E402
 from scripts.benchmarks.skew import skew  # noqa: E402
 from scripts.benchmarks.store import store  # noqa: E402
 
 BENCHMARKS: dict[str, Callable[[], Result]] = {
-    function.__name__: function for function in (cover, skew, overhead, memory, memory_slope, api, store)
+    function.__name__: function
+    for function in (cover, skew, overhead, memory, memory_slope, api, store, selection)
 }
 # Run by name only: they take long, write into the documentation, or need an environment of their own.
 BY_NAME: dict[str, Callable[[], Result]] = {

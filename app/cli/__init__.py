@@ -17,6 +17,7 @@ from app.cli import (
     keys,
     plan,
     probe_model,
+    selection,
     serve,
     simulate,
     topology,
@@ -43,6 +44,7 @@ app.add_typer(keys.app, name="keys")
 app.add_typer(webhooks.app, name="webhooks")
 app.add_typer(topology.app, name="topology")
 app.add_typer(probe_model.app, name="probe-model")
+app.add_typer(selection.selection, name="selection")
 
 
 def _version(wanted: bool) -> None:

@@ -66,6 +66,8 @@ def test_all_of_them(
         pass
     suspects = client.get(accepted.headers["Location"]).json()["verdict"]["suspects"]
     assert ("gpu", [5]) in [(suspect["kind"], suspect["members"]) for suspect in suspects]
+    windows = f"{replica['self']}/selection-windows"
+    assert client.post(windows, json=examples["createSelectionWindow"]).json()["result"] == "pass"
     assert client.patch(replica["self"], json=examples["updateReplica"]).status_code == 200
     assert client.put(replica["probing"], json=examples["setReplicaProbing"]).json()["stopped"] is True
     assert client.put("/probing", json=examples["setProbing"]).json()["stopped"] is True

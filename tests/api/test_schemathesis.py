@@ -22,12 +22,14 @@ from sqlalchemy.orm import Session
 from app.emulator.replica import EmulatedReplica
 from app.kit.auth import create_key
 from app.main import create_app
+from app.selection_windows.schemas import SelectionWindowIn
 from tests.conftest import FAST, replica_document
 
 # 200 in the long form: FAULTSENSE_EXAMPLES=200 make test ARGS=tests/api/test_schemathesis.py
 EXAMPLES = int(os.environ.get("FAULTSENSE_EXAMPLES", "15"))
 GPUS = 4
 TOPOLOGY = {"gpus": [{"rank": rank, "host": f"host-{rank // 2}"} for rank in range(GPUS)]}
+WINDOW = SelectionWindowIn.model_json_schema()["examples"][0]
 QUICK = {"k": 2, "decode_tokens": 6}
 
 
@@ -70,11 +72,14 @@ def stored(
     admin = {"Authorization": f"Bearer {keys['admin']}"}
     hook = client.post("/webhooks", json={"url": "https://hooks.test/"}, headers=admin).json()
     sent = client.post(hook["links"]["test"]).json()
+    windows = f"/replicas/{job['replica_id']}/selection-windows"
+    window = client.post(windows, json=WINDOW).json()
     return {
         "replica_id": uuid.UUID(job["replica_id"]),
         "job_id": uuid.UUID(job["id"]),
         "key_id": spare.id,
         "webhook_id": uuid.UUID(hook["id"]),
+        "window_id": uuid.UUID(window["id"]),
         "delivery_id": uuid.UUID(sent["id"]),
     }
 
@@ -123,6 +128,9 @@ def _make_consistent(case: schemathesis.Case, replica: EmulatedReplica) -> None:
     elif "webhooks" in case.operation.path:
         known = {"url": "https://hooks.test/", "secret": None}
         case.body = {**case.body, **{name: known[name] for name in known if name in case.body}}
+    elif case.operation.label.endswith("/selection-windows"):
+        case.body = {**case.body, **{name: WINDOW[name] for name in ("records", "rails", "before", "unit")}}
+        case.body["after"] = WINDOW["after"] if digest % 3 else case.body["after"]
     elif case.operation.label.endswith("/topology"):
         places = case.body["gpus"]
         case.body = {

@@ -1,0 +1,1 @@
+"""Selection windows that operators upload: stored with their judgement."""

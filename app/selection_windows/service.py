@@ -1,0 +1,78 @@
+"""Rules of selection windows."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable
+from typing import TypeVar
+
+from sqlalchemy.orm import Session
+
+from app.kit.problems import Problem, invalid, not_found
+from app.selection.acceptance import judge
+from app.selection.counter_texts import read_counters
+from app.selection.counters import Movement
+from app.selection.errors import InputError, RailFileError
+from app.selection.rails import read_rails
+from app.selection.record import read_records
+from app.selection_windows import repository
+from app.selection_windows.models import SelectionWindow
+from app.selection_windows.schemas import SelectionWindowIn, Texts
+
+Read = TypeVar("Read")
+
+
+def create(
+    db: Session, replica_id: uuid.UUID, topology_version: int | None, wanted: SelectionWindowIn
+) -> SelectionWindow:
+    """Judge an upload and store both.
+
+    Raises
+    ------
+    Problem
+        422 naming the part of the request and the place in it; nothing is stored then.
+    """
+    records = _read("records", wanted.records, read_records)
+    rails = _read("rails", wanted.rails, read_rails)
+    before, after = (_read(name, getattr(wanted, name), read_counters) for name in ("before", "after"))
+    try:
+        judgement = judge(records, rails, Movement(before, after, wanted.unit))
+    except InputError as error:
+        raise _refused("rails" if isinstance(error, RailFileError) else "unit", error) from None
+    window = SelectionWindow(
+        replica_id=replica_id,
+        topology_version=topology_version,
+        result=judgement.result,
+        records=len(records.pairs),
+        upload=json.dumps(wanted.model_dump()),
+        judgement=judgement.to_dict(),
+    )
+    db.add(window)
+    db.flush()
+    return window
+
+
+def get(db: Session, replica_id: uuid.UUID, window_id: uuid.UUID) -> SelectionWindow:
+    """A window.
+
+    Raises
+    ------
+    Problem
+        404.
+    """
+    window = repository.get(db, replica_id, window_id)
+    if window is None:
+        raise not_found("selection window", window_id)
+    return window
+
+
+def _read(name: str, given: Texts, reader: Callable[[str], Read]) -> Read:
+    try:
+        return reader(given if isinstance(given, str) else json.dumps(given))
+    except InputError as error:
+        raise _refused(name, error) from None
+
+
+def _refused(name: str, error: InputError) -> Problem:
+    return invalid(f"body.{name}", str(error))
