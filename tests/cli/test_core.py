@@ -93,7 +93,7 @@ def test_simulate_in_physics(transport: str) -> None:
 def test_simulate_takes_given_faults_in_physics() -> None:
     given = ("--model", "physics", "--fault", "all*2", "--history", "--json")
     assert run(*SIMULATE, *given).document["outcomes"] == {"uniform_slowdown": 20}
-    refused(run(*SIMULATE, "--model", "physics", "--fault", "nic:host-a/0*3"), "nic:host-a/0*3", "physics model")
+    refused(run(*SIMULATE, "--model", "physics", "--fault", "gpu:3!hang"), "gpu:3!hang", "physics model")
 
 
 def test_simulate_comes_from_its_seed_alone() -> None:

@@ -145,7 +145,7 @@ def test_sequences_may_bring_more_than_a_token() -> None:
         ("gpu:1!hang", "steady slowdowns"),
         ("gpu:1*2@0.3", "steady slowdowns"),
         ("path:0-1*2/60s", "steady slowdowns"),
-        ("nic:host-a/0*3", "steady slowdowns"),
+        ("nic:host-a/0*3", "needs a topology"),
         ("gpu:6*2", "ranks go from 0 to 5"),
         ("path:0-6*2", "ranks go from 0 to 5"),
     ],

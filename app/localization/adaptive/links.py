@@ -24,7 +24,8 @@ and all links of one GPU."""
 # With fewer GPUs the sweep over the paths takes them one pair at a time, which a slow NIC cannot hide from; with
 # fewer units of a part none is left to compare with.
 LEAST_GPUS, LEAST_UNITS = 5, 4
-# Parts that are used by paths between GPUs of one unit; the others by paths to GPUs of other units.
+# Parts that are used by paths between GPUs of one unit, of which two are a path; the others by paths to GPUs of
+# other units.
 INSIDE: frozenset[Part] = frozenset({"fabric", "rail"})
 # Sets that are compared, by how many there are to be put into them.
 SETS = ((16, 6), (8, 4), (6, 3), (4, 2))
@@ -185,7 +186,7 @@ def link_groups(ring: Ranks, sweep: PathSweep, shared: Shared, rng: np.random.Ge
     if shared.part == "links":
         units = [(rank,) for rank in _ordered(_with_links(ring, sweep), sweep, rng)]
     else:
-        some = [unit for unit in _units(ring, shared.labels) if shared.part not in INSIDE or len(unit) > 1]
+        some = [unit for unit in _units(ring, shared.labels) if shared.part not in INSIDE or len(unit) > 2]
         units = [some[place] for place in rng.permutation(len(some))]
     if len(units) < (LEAST_GPUS if shared.part == "links" else LEAST_UNITS):
         return []

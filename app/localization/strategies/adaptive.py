@@ -17,6 +17,7 @@ from app.localization.adaptive.examiner import Examiner, TooManyFaults
 from app.localization.adaptive.groups import Group, LoopGroup, PathGroup, PathSweep, Test
 from app.localization.adaptive.judge import Judge
 from app.localization.adaptive.levels import LevelClass, Levels
+from app.localization.adaptive.links import LEAST_GPUS
 from app.localization.adaptive.measuring import Measurer, OutOfMeasurements
 from app.localization.adaptive.model import CostModel
 from app.localization.adaptive.noise import Floats, Noise
@@ -149,8 +150,9 @@ class Adaptive(Strategy):
                 return
             groups = self._path_groups(self._ring())
             if hosts < 2 and self._told.costs is not None and (yield from self._dearer(groups)):
+                before = len(self._examiner.found)
                 yield from self._links()
-                groups = self._path_groups(self._ring())
+                groups = groups if len(self._examiner.found) == before else self._path_groups(self._ring())
             yield from self._paths(groups)
 
     def _halve(self) -> Steps[None]:
@@ -215,7 +217,7 @@ class Adaptive(Strategy):
 
     def _dearer(self, groups: Sequence[PathGroup]) -> Steps[bool]:
         """Whether sends take much longer than the costs that were given, in each of the first readings."""
-        first = groups[:FIRST]
+        first = groups[:FIRST] if len(self._alive()) >= LEAST_GPUS else ()
         yield from self._examiner.read(first)
         most = self._model.log_ms(over_paths=True) + MUCH_DEARER
         return bool(first) and all(group.results[0].reading.value > most for group in first)
