@@ -65,6 +65,37 @@ def matchings(ring: Ranks, shift: int) -> list[list[Pair]]:
     return [matching for matching in found if matching]
 
 
+def matchings_by_class(ring: Ranks, shifts: Sequence[int], hosts: Sequence[int]) -> dict[str, list[list[Pair]]]:
+    """The paths of some shifts that hold both hop classes, as matchings of one class each.
+
+    Large matchings stay what they are; the pairs of small ones are put together anew.
+    """
+    found: dict[str, list[list[Pair]]] = {"cross_host": [], "same_host": []}
+    loose: dict[str, list[Pair]] = {"cross_host": [], "same_host": []}
+    for matching in (matching for shift in shifts for matching in matchings(ring, shift)):
+        for hops, large in found.items():
+            some = [(u, v) for u, v in matching if (hosts[u] == hosts[v]) == (hops == "same_host")]
+            if len(some) >= len(ring) // 4:
+                large.append(some)
+            else:
+                loose[hops] += some
+    return {hops: found[hops] + _colours(loose[hops]) for hops in found if found[hops] or loose[hops]}
+
+
+def _colours(pairs: Sequence[Pair]) -> list[list[Pair]]:
+    """Matchings of some pairs, each pair in the first that has room for it."""
+    found: list[tuple[set[int], list[Pair]]] = []
+    for pair in pairs:
+        for taken, some in found:
+            if taken.isdisjoint(pair):
+                taken.update(pair)
+                some.append(pair)
+                break
+        else:
+            found.append((set(pair), [pair]))
+    return [some for _, some in found]
+
+
 def parts(ranks: Sequence[int], count: int, rng: np.random.Generator) -> list[Ranks]:
     """Disjoint random parts of about one size, at most ``count`` of them and none empty."""
     shuffled = rng.permutation(np.array(ranks))

@@ -12,7 +12,7 @@ from app.localization.adaptive.assumptions import Assumptions
 from app.localization.adaptive.beliefs import Beliefs
 from app.localization.adaptive.calibration import LIGHT_SETS, ROUNDS, loop_costs, scatter, with_paths
 from app.localization.adaptive.costs import Transport
-from app.localization.adaptive.designs import matchings, mixed_ring, parts, shift_groups
+from app.localization.adaptive.designs import matchings, matchings_by_class, mixed_ring, parts, shift_groups
 from app.localization.adaptive.examiner import Examiner, TooManyFaults
 from app.localization.adaptive.groups import Group, LoopGroup, PathGroup, PathSweep, Test
 from app.localization.adaptive.judge import Judge
@@ -25,7 +25,7 @@ from app.localization.adaptive.planner import PARTS
 from app.localization.components import Component
 from app.localization.record import Record, Steps
 from app.localization.settings import Settings
-from app.localization.shapes import Exchange, Ranks
+from app.localization.shapes import Exchange, Pair, Ranks
 from app.localization.strategies.base import Note, Report, Strategy, SweepPlan
 from app.localization.strategies.shared_parts import LEAVES_SLOWER, SharedParts, shared_notes
 from app.localization.strategies.soft_report import (
@@ -252,15 +252,23 @@ class Adaptive(Strategy):
         by_class: dict[str, list[tuple[int, ...]]] = {}
         for shifts in shift_groups(len(ring), most, len({hosts[rank] for rank in ring}) if hosts else 1):
             by_class.setdefault(self._hops(ring, shifts), []).append(shifts)
-        groups = []
+        groups: list[PathGroup] = []
+        mixed = [shift for some in by_class.pop("any", []) for shift in some] if hosts else []
         for hops, some in by_class.items():
             sweep = PathSweep(hops, hosts, self._model.plan.tokens, most, severities=severities)
-            more = _enough_groups(ring, some, sweep)
-            if len(more) > 1 or self._levels.known:
-                groups += more
-            else:
-                self._incomparable += [more[0].component(item) for item in range(more[0].beliefs.items)]
+            groups += self._comparable(_enough_groups(ring, some, sweep))
+        # Hosts of different sizes: then only exchanges hold one hop class.
+        for hops, pairs in matchings_by_class(ring, mixed, hosts).items() if hosts and mixed else ():
+            sweep = PathSweep(hops, hosts, self._model.plan.tokens, most, severities=severities)
+            groups += self._comparable(_matching_groups(ring, pairs, sweep))
         return groups
+
+    def _comparable(self, groups: list[PathGroup]) -> list[PathGroup]:
+        """Groups that have another of their class beside them; what is in a lone one is noted."""
+        if len(groups) > 1 or self._levels.known:
+            return groups
+        self._incomparable += [groups[0].component(item) for item in range(groups[0].beliefs.items)]
+        return []
 
     def _hops(self, ring: Ranks, shifts: tuple[int, ...]) -> str:
         hosts = self.settings.hosts
@@ -342,7 +350,11 @@ def _enough_groups(ring: Ranks, planned: Sequence[tuple[int, ...]], sweep: PathS
     each = min(sweep.most, len(shifts) // FEWEST_GROUPS)
     if each:
         return [PathGroup.of_shifts(ring, tuple(shifts[i : i + each]), sweep) for i in range(0, len(shifts), each)]
-    some = [matching for shift in shifts for matching in matchings(ring, shift)]
+    return _matching_groups(ring, [matching for shift in shifts for matching in matchings(ring, shift)], sweep)
+
+
+def _matching_groups(ring: Ranks, some: list[list[Pair]], sweep: PathSweep) -> list[PathGroup]:
+    """A group for each matching; where they are too few, for each path."""
     if len(some) < FEWEST_GROUPS:
         some = [[pair] for matching in some for pair in matching]
     return [PathGroup.of_matchings(ring, [matching], sweep) for matching in some]

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from app.localization.adaptive.designs import matchings_by_class
 from app.localization.adaptive.groups import PathSweep
 from app.localization.adaptive.links import LinkGroup, Shared, link_groups
-from app.localization.components import Component, group_of, parse_component
+from app.localization.components import Component, gpu, group_of, parse_component, path
 from app.localization.errors import SettingsError
-from app.localization.faults import parse_faults
+from app.localization.faults import Fault, parse_faults
 from app.localization.physics import PhysicsReplica
 from app.localization.placement import SharedPart, layout
 from app.localization.settings import Settings
@@ -99,6 +103,37 @@ def test_what_a_group_hides_is_said() -> None:
     run = answered(adaptive(32, UNKNOWN, hosts=placement.hosts, shared=placement.shared), replica.answer)
     assert run.verdict.names == ["group:4-5-6-7"]
     assert run.verdict.masked == [f"path:{rank}-*" for rank in (4, 5, 6, 7)]
+
+
+def farther(hosts: tuple[int, ...], *faults: Fault) -> list[Fault]:
+    """Paths between hosts that take longer by design, and faults."""
+    pairs = combinations(range(len(hosts)), 2)
+    return [Fault(path(u, v), 2.0) for u, v in pairs if hosts[u] != hosts[v]] + list(faults)
+
+
+@pytest.mark.parametrize("hosts", [(0,) * 3 + (1,) * 5, (0,) * 5 + (1,) * 7 + (2,) * 6])
+@pytest.mark.parametrize("slow", [[], [path(0, 1)], [path(2, 7)], [gpu(1)]], ids=str)
+def test_with_hosts_of_any_size_only_paths_of_one_kind_are_compared(
+    hosts: tuple[int, ...], slow: list[Component]
+) -> None:
+    """What lies between hosts is no fault; a GPU that drops out makes hosts unequal, too."""
+    faults = farther(hosts, *(Fault(component, 4.0) for component in slow))
+    replica = PhysicsReplica(len(hosts), faults, COSTS, "serial")
+    run = answered(adaptive(len(hosts), UNKNOWN, hosts=hosts), replica.answer)
+    assert run.verdict.names == [str(component) for component in slow]
+
+
+@given(st.lists(st.integers(0, 3), min_size=4, max_size=40))
+def test_matchings_by_class_hold_every_path_once(hosts: list[int]) -> None:
+    ring = tuple(range(len(hosts)))
+    by_class = matchings_by_class(ring, range(1, len(ring) // 2 + 1), hosts)
+    pairs = [pair for some in by_class.values() for matching in some for pair in matching]
+    assert sorted(pairs) == list(combinations(ring, 2))
+    for hops, some in by_class.items():
+        for matching in some:
+            ranks = [rank for pair in matching for rank in pair]
+            assert len(set(ranks)) == len(ranks)
+            assert all((hosts[u] == hosts[v]) == (hops == "same_host") for u, v in matching)
 
 
 # --- the groups
