@@ -6,6 +6,7 @@ from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 
 from app import __version__
+from app.analyzing import endpoints as analyzing
 from app.audit import endpoints as audit
 from app.health import endpoints as health
 from app.jobs import endpoints as jobs
@@ -22,13 +23,14 @@ from app.topology import endpoints as topology
 from app.webhooks import endpoints as webhooks
 
 DESCRIPTION = """
-Finds which GPU, or which path between GPUs, makes a Mixture-of-Experts serving replica slow: it probes the
-replica's own vLLM endpoints and times the answers.
+Finds which GPU, which path between GPUs, or what several GPUs share makes a Mixture-of-Experts serving replica
+slow: it probes the replica's own vLLM endpoints and times the answers.
 
 1. `POST /replicas` registers a replica: its probe endpoints and the manifest of its probe model.
 2. `POST /replicas/{id}/localize` starts a job; poll the `Location` it answers with.
 3. `GET /jobs/{id}` has the verdict, with its evidence and what stays open.
 4. `POST /webhooks` registers a URL that is told when a job ends, in signed events.
+5. `POST /analyses` judges measurements that other tools made.
 
 Send an API key (`faultsense keys create`) as a bearer token. Errors are RFC 9457 problem details.
 """
@@ -66,6 +68,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         topology,
         jobs,
         selection_windows,
+        analyzing,
         probing_stops,
         webhooks,
         keys,

@@ -5,14 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from app.cli.output import AsJson, Refused, put_json, say
-
-if TYPE_CHECKING:
-    from app.analyses import Analysis, Suspect
 
 #: Bytes; a text of the most characters that an analysis takes, with some that need more than one byte.
 _MAX_BYTES = 40 * 2**20
@@ -33,13 +30,10 @@ def analyze(
 ) -> None:
     """Name the slow GPU, path or group in measurements made elsewhere, or say why nobody can be named."""
     from app.analyses import UnreadableInput
-    from app.analyses import analyze as analyse_text
+    from app.analyzing.service import analyze as analyse_text
 
     try:
-        text = _read(file)
-        answer = _from_job_log(text, kind) or analyse_text(
-            text, topology=_read(topology) if topology else None, kind=kind
-        )
+        answer = analyse_text(_read(file), topology=_read(topology) if topology else None, kind=kind)
     except UnreadableInput as error:
         if not as_json:
             raise Refused(str(error)) from None
@@ -76,38 +70,3 @@ def _read(file: Path) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UnreadableInput("unknown_format", "the file is no UTF-8 text", f"byte {error.start}") from None
-
-
-def _from_job_log(text: str, kind: str | None) -> Analysis | None:
-    """The verdict of a replayed job log; None when the text is none."""
-    from app.analyses import Analysis, Reason, UnreadableInput
-    from app.localization.errors import LocalizationError
-    from app.localization.replay import replay_lines
-
-    first = text[:4096].partition("\n")[0]
-    if kind != "job-log" and not (first.startswith("{") and '"settings"' in first and '"seq"' in first):
-        return None
-    try:
-        replayed = replay_lines(text.splitlines())
-    except (LocalizationError, RecursionError) as error:
-        raise UnreadableInput("broken_log", str(error)) from None
-    if replayed.verdict is None:
-        at = (replayed.divergence or {}).get("seq")
-        raise UnreadableInput(
-            "broken_log", f"the log diverges from its own settings: {replayed.divergence}", f"event {at}"
-        )
-    verdict = replayed.verdict
-    return Analysis(
-        "job-log",
-        verdict["outcome"],
-        [_suspect(s) for s in verdict["suspects"]],
-        [Reason(r["code"], r["text"]) for r in verdict["reasons"]],
-    )
-
-
-def _suspect(said: dict[str, Any]) -> Suspect:
-    from app.analyses import Suspect
-
-    return Suspect(
-        said["kind"], said["members"], said["slowdown"], f"{said['kind']} {'-'.join(map(str, said['members']))}"
-    )

@@ -1,0 +1,52 @@
+"""HTTP of analyses."""
+
+from __future__ import annotations
+
+import json
+
+from fastapi import APIRouter, Depends
+
+from app.analyses import UnreadableInput
+from app.analyzing import service
+from app.analyzing.schemas import AnalysisIn, AnalysisOut
+from app.kit.auth import require
+from app.kit.db import Db
+from app.kit.idempotency import Idempotent
+from app.kit.problems import FieldError, Problem, invalid, responses
+from app.kit.transaction import TransactionalRoute
+from app.replicas import service as replicas
+from app.topology import service as topologies
+
+router = APIRouter(prefix="/analyses", tags=["analyses"], route_class=TransactionalRoute)
+
+
+@router.post(
+    "",
+    operation_id="analyze",
+    dependencies=[Depends(require("read")), Idempotent],
+    responses=responses(400, 404, 409, 413),
+)
+def analyze(wanted: AnalysisIn, db: Db) -> AnalysisOut:
+    """Name the slow GPU, path or group in measurements made elsewhere, or say why nobody can be named.
+
+    Nothing is stored (but an answer under an Idempotency-Key), and nothing is sent to a replica.
+    """
+    try:
+        found = service.analyze(wanted.text, topology=_topology(wanted, db), kind=wanted.kind)
+    except UnreadableInput as error:
+        place = error.place or "the whole text"
+        where = FieldError(field="body.text", message=f"{place}: {error.detail}")
+        raise Problem(422, error.code, str(error), errors=[where]) from None
+    return AnalysisOut.model_validate(found.to_dict())
+
+
+def _topology(wanted: AnalysisIn, db: Db) -> str | None:
+    if wanted.topology is not None:
+        return json.dumps(wanted.topology.model_dump(exclude_none=True))
+    if wanted.replica_id is None:
+        return None
+    replica = replicas.get(db, wanted.replica_id)
+    current = topologies.current(db, replica.id)
+    if current is None:
+        raise invalid("body.replica_id", f"replica {replica.name!r} has no topology; upload it, or give one here")
+    return json.dumps(current.document)
