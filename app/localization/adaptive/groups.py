@@ -217,16 +217,16 @@ class PathGroup(Group):
     def cut(self, low: int, high: int) -> Test:
         if self.shifts:
             first, last = (int(np.searchsorted(self._starts, at, side="right")) - 1 for at in (low, high - 1))
-            end = self._nearest_start(first, high)
+            end = self._last_start(first, high)
             clean = not self.beliefs.excluded[low : self._starts[end]].any()
             if clean and low == self._starts[first] and (first != last or high == self._starts[last + 1]):
                 return self._shifts(first, end)
         return self._pairs(low, high)
 
-    def _nearest_start(self, first: int, high: int) -> int:
-        """The end of a whole number of shifts: the fewer, the less a slow path is diluted."""
+    def _last_start(self, first: int, high: int) -> int:
+        """The end of whole shifts, not beyond ``high``: else a search asks for all that it suspects."""
         limit = min(len(self.shifts), first + self.sweep.most)
-        return min(range(first + 1, limit + 1), key=lambda end: abs(self._starts[end] - high))
+        return max((end for end in range(first + 1, limit + 1) if self._starts[end] <= high), default=first + 1)
 
     def _shifts(self, first: int, end: int) -> Test:
         count = end - first
