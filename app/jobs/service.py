@@ -96,6 +96,7 @@ def settle(db: Session, replica: Replica, request: LocalizeRequest) -> SessionSe
     k = default_probe_size(replica.gpus) if request.k is None else request.k
     k = 2 if request.strategy == "pairwise" and request.k is None else k
     topology = topologies.current(db, replica.id)
+    placement = None if topology is None else topologies.placement(topology)
     wanted = request.model_dump(include={"alpha", "repeats", "aggregate", "signal", "seed"})
     try:
         settings = SessionSettings(
@@ -105,8 +106,8 @@ def settle(db: Session, replica: Replica, request: LocalizeRequest) -> SessionSe
             baseline=request.baseline or default_baseline(replica.gpus, k),
             prompt_tokens=request.prompt_tokens,
             decode_tokens=request.decode_tokens,
-            hosts=None if topology is None else topologies.placement(topology).hosts,
-            shared={} if topology is None else topologies.placement(topology).shared,
+            hosts=None if placement is None else placement.hosts,
+            shared={} if placement is None else placement.shared,
             paths_selectable=replicas.paths_selectable(replica),
             topology_version=None if topology is None else topology.version,
             adaptive=_assumptions(replica, request) if adaptive else None,

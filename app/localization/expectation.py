@@ -84,10 +84,10 @@ def compare(
 ) -> Comparison:
     """Hold a verdict's outcome, names of suspects and reason codes against the injected faults."""
     expected = set(expected_names(faults, selectable=selectable, placement=placement))
-    said = set(codes)
-    names = {_part_meant(name, _parts(faults), said, placement) for name in named}
+    said, parts = set(codes), _parts(faults)
+    names = {_part_meant(name, parts, said, placement) for name in named}
     paths = {name: parse_component(name) for name in names - expected if name.startswith("path:")}
-    symptoms = {name for name, component in paths.items() if _under(component, _parts(faults), placement)}
+    symptoms = {name for name, component in paths.items() if _under(component, parts, placement)}
     return Comparison(
         tuple(sorted(expected)),
         tuple(sorted(expected - names)),
@@ -107,9 +107,10 @@ def _right_kind(faults: Sequence[Fault], expected: set[str], outcome: str, codes
 
 def _part_meant(name: str, parts: Sequence[SharedPart], codes: set[str], placement: Placement | None) -> str:
     """The injected part where a verdict names the GPUs at it and says by a reason that it is this kind of part."""
-    for part in parts if placement is not None else ():
-        at = group_of(placement.ranks_at(part)) if placement is not None else None
-        if str(at) == name and codes & SAID_AS[part.kind]:
+    if placement is None:
+        return name
+    for part in parts:
+        if codes & SAID_AS[part.kind] and str(group_of(placement.ranks_at(part))) == name:
             return str(part)
     return name
 

@@ -21,7 +21,7 @@ from app.localization.components import Component
 from app.localization.errors import SettingsError
 from app.localization.events import Event, measured
 from app.localization.faults import Fault
-from app.localization.placement import Placement
+from app.localization.placement import Placement, SharedPart
 from app.localization.probes import Probe
 from app.localization.shapes import Edges, Shape
 
@@ -260,21 +260,26 @@ def _compile(gpus: int, faults: Iterable[Fault], placement: Placement | None) ->
     for fault in faults:
         component = fault.component
         _check(fault, gpus, placement)
-        if not isinstance(component, Component):
-            if component.kind == "all":
-                everything = everything.and_also(fault)
-            elif placement is not None:
-                for u, v in np.argwhere(placement.crosses(component)).tolist():
-                    links[u, v] = links.get((u, v), _Effect()).and_also(fault)
-        elif component.kind == "gpu":
+        if component.kind == "all":
+            everything = everything.and_also(fault)
+        elif isinstance(component, Component) and component.kind == "gpu":
             gpu_factor[component.members[0]] *= fault.factor
             gpu_delay[component.members[0]] += fault.delay_ms
         else:
-            u, v = component.members
-            for way in ((u, v), (v, u)):
+            one_way = fault.one_way
+            for way in _ways(component, placement):
                 before = links.get(way, _Effect())
-                links[way] = before.and_also(fault) if fault.affects(*way) else before
+                links[way] = before.and_also(fault) if one_way in {None, way} else before
     return _Slow(gpu_factor, gpu_delay, links, everything)
+
+
+def _ways(component: Component | SharedPart, placement: Placement | None) -> list[tuple[int, int]]:
+    """Both directions of a path, or of every path that uses a shared part."""
+    if isinstance(component, Component):
+        u, v = component.members
+        return [(u, v), (v, u)]
+    assert placement is not None, "checked before"
+    return [(u, v) for u, v in np.argwhere(placement.crosses(component)).tolist()]
 
 
 def _check(fault: Fault, gpus: int, placement: Placement | None) -> None:

@@ -4,10 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TypeVar
 
 import numpy as np
 
 from app.localization.shapes import Pair, Ranks
+
+T = TypeVar("T")
+
+
+# Sets so small that one of them is likely healthy even where half of all are slow, where there are so many items.
+SMALL_SETS = (1, 1, 2)
+MANY = 16
+
+
+def small_sets(items: Sequence[T]) -> tuple[list[list[T]], list[T]]:
+    """The first items in small sets, see `SMALL_SETS`, and the rest."""
+    small, rest = [], list(items)
+    for size in SMALL_SETS:
+        small.append(rest[:size])
+        rest = rest[size:]
+    return small, rest
 
 
 def mixed_ring(ranks: Sequence[int], hosts: Sequence[int] | None, rng: np.random.Generator) -> Ranks:

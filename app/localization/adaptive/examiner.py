@@ -59,8 +59,8 @@ class Found:
         That probe was cut off at its deadline: it is at least so slow.
     accusing, acquitting : tuple of int
         Numbers of the probes that contain it and were slow, and of those that were not.
-    of_links : {"links", "uplink", "fabric"} or None
-        What of it is slow at sends to others, whoever they are, and not at sends to itself.
+    part : str or None
+        What of it is slow, where it is not the GPU or the path itself, see `Group.part`.
     """
 
     component: Component
@@ -69,7 +69,7 @@ class Found:
     censored: bool
     accusing: tuple[int, ...]
     acquitting: tuple[int, ...]
-    of_links: str | None = None
+    part: str | None = None
 
 
 class Examiner:
@@ -199,7 +199,6 @@ class Examiner:
 
     def find(self, group: Group) -> Steps[int | None]:
         """Accuse one item of a group; None when there is none to accuse, or none that can be confirmed."""
-        item: int | None = None
         for _ in range(REJECTIONS + 1):
             item = yield from self._search(group)
             if item is None:
@@ -212,11 +211,11 @@ class Examiner:
                 return item
             group.acquittals.append((item, odds))
             self._judge.believe_again(group)
-        self._unconfirmed(group, item)
+        self._unconfirmed(group, group.acquittals[-1][0])
         return None
 
-    def _unconfirmed(self, group: Group, item: int | None) -> None:
-        if not group.of_links and item is not None:
+    def _unconfirmed(self, group: Group, item: int) -> None:
+        if group.part is None:
             self.unstable.append(group.component(item))
 
     def _search(self, group: Group) -> Steps[int | None]:
@@ -269,7 +268,7 @@ class Examiner:
             ratios += more
             odds = log_mean(ratios)
             # All of what shares a part is slow: one that is fast twice acquits it.
-            if group.of_links and log_mean(more) < 0:
+            if group.part and log_mean(more) < 0:
                 if doubtful is not None:
                     return None, min(odds, REJECTED)
                 doubtful = test
@@ -283,7 +282,7 @@ class Examiner:
                 slow, fast = self._evidence(group, item)
                 numbers = tuple(sorted(slow | alone)), tuple(sorted(set(fast) - alone))
                 component, censored = group.component(item), seen[False].censored
-                return Found(component, odds, slowdown, censored, *numbers, of_links=group.of_links), odds
+                return Found(component, odds, slowdown, censored, *numbers, part=group.part), odds
             if odds < REJECTED:
                 break
         return None, odds

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import ClassVar
@@ -74,8 +74,8 @@ class Group(ABC):
     """Pairs of a confirmation, at least."""
 
     @property
-    def of_links(self) -> str | None:
-        """Which links an item is all of: what is not confirmed is then left to the sweep over paths."""
+    def part(self) -> str | None:
+        """What an item shares, if it is that: what is not confirmed is then left to the sweep over paths."""
         return None
 
     @abstractmethod
@@ -267,5 +267,11 @@ class PathGroup(Group):
         return [pair for pair in pairs if self.sweep.holds(pair) and path(*pair) not in slow]
 
     def _exchange(self, pairs: Sequence[Pair]) -> Exchange:
-        degrees = np.bincount(np.array(pairs, dtype=np.intp).ravel()) if pairs else np.zeros(1, dtype=np.intp)
-        return Exchange(tuple(sorted(self.ring)), tuple(sorted(pairs)), max(self.width, int(degrees.max())))
+        return exchange(self.ring, pairs, self.width)
+
+
+def exchange(ring: Ranks, pairs: Iterable[Pair], width: int) -> Exchange:
+    """Pairs that exchange while the rest of a ring send to themselves; wide enough for each rank's partners."""
+    ordered = tuple(sorted({(min(pair), max(pair)) for pair in pairs}))
+    degree = int(np.bincount(np.array(ordered, dtype=np.intp).ravel()).max()) if ordered else 0
+    return Exchange(tuple(sorted(ring)), ordered, max(width, degree))

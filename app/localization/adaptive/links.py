@@ -11,11 +11,11 @@ from typing import Literal
 import numpy as np
 
 from app.localization.adaptive.beliefs import Beliefs
-from app.localization.adaptive.designs import mixed_ring
-from app.localization.adaptive.groups import GpuGroup, PathSweep, Test
+from app.localization.adaptive.designs import MANY, mixed_ring, small_sets
+from app.localization.adaptive.groups import GpuGroup, PathSweep, Test, exchange
 from app.localization.adaptive.levels import LevelClass
 from app.localization.components import Component, group_of
-from app.localization.shapes import Exchange, Pair, Ranks, Shape
+from app.localization.shapes import Pair, Ranks, Shape
 
 Part = Literal["leaf", "uplink", "fabric", "rail", "nic", "links"]
 """A leaf's uplinks, a host's uplink, what connects the GPUs inside a host, a rail's switch, a NIC of several GPUs,
@@ -29,8 +29,6 @@ LEAST_GPUS, LEAST_UNITS = 5, 4
 INSIDE: frozenset[Part] = frozenset({"fabric", "rail"})
 # Sets that are compared, by how many there are to be put into them.
 SETS = ((16, 6), (8, 4), (6, 3), (4, 2))
-# Sets so small that one of them is likely healthy even where what several GPUs share is slow.
-SMALL_SETS = (1, 1, 2)
 # What is slow is slow whoever the partner is; that many different ones tell it from a slow path or two.
 PARTNERS = 4
 
@@ -61,7 +59,7 @@ class Shared:
         return together == (self.part in INSIDE) and (not self.leaves or self.leaves[u] == self.leaves[v])
 
 
-@dataclass
+@dataclass(kw_only=True)
 class LinkGroup(GpuGroup):
     """Units of GPUs that exchange, while all others send to themselves at the same load.
 
@@ -79,18 +77,17 @@ class LinkGroup(GpuGroup):
         Draws partners: new ones for every probe, so that no single path is tested over and over.
     """
 
-    units: tuple[Ranks, ...] = ()
-    shared: Shared = field(default_factory=lambda: Shared("links", ()))
-    ring: Ranks = ()
-    sweep: PathSweep = field(default_factory=PathSweep)
-    rng: np.random.Generator = field(default_factory=np.random.default_rng)
-    _partners: dict[int, list[int]] = field(default_factory=dict)
-    _turns: dict[Ranks, list[int]] = field(default_factory=dict)
+    units: tuple[Ranks, ...]
+    shared: Shared
+    ring: Ranks
+    sweep: PathSweep
+    rng: np.random.Generator
+    _waiting: dict[int | Ranks, list[int]] = field(default_factory=dict)
 
     least_turns = PARTNERS
 
     @property
-    def of_links(self) -> Part:
+    def part(self) -> Part:
         return self.shared.part
 
     def component(self, item: int) -> Component:
@@ -100,13 +97,13 @@ class LinkGroup(GpuGroup):
         chosen = [self.units[i] for i in range(low, high) if not self.beliefs.excluded[i]]
         if len(chosen) == 1:
             chosen = [self._next_of(chosen[0])]
-        shape = self._exchange(self._paired(chosen))
+        shape = exchange(self.ring, self._paired(chosen), self.width)
         return Test(low, high, shape, max(1, shape.degree), self.level_class)
 
     @property
     def level_class(self) -> LevelClass:
         """What its probes are held against."""
-        return LevelClass(self.shared.part, self.sweep.hops)
+        return LevelClass(self.part, self.sweep.hops)
 
     def reference(self, item: int, rng: np.random.Generator, slow: frozenset[Component]) -> Shape | None:
         bad = {rank for component in slow if component.kind != "path" for rank in component.members}
@@ -119,7 +116,7 @@ class LinkGroup(GpuGroup):
             if partner is not None:
                 clean.remove(partner)
                 pairs.append((rank, partner))
-        return self._exchange(pairs) if pairs else None
+        return exchange(self.ring, pairs, self.width) if pairs else None
 
     def _paired(self, chosen: Sequence[Ranks]) -> list[Pair]:
         """Pairs of the hop class that touch all of ``chosen`` and, but for padding, nobody else."""
@@ -148,25 +145,19 @@ class LinkGroup(GpuGroup):
 
     def _next_of(self, unit: Ranks) -> Ranks:
         """A few of a unit's GPUs in turns: one slow GPU among them is not what they share."""
-        waiting = self._turns.setdefault(unit, [])
-        if not waiting:
-            waiting += self.rng.permutation(np.array(unit)).tolist()
+        waiting = self._waiting.get(unit) or self.rng.permutation(np.array(unit)).tolist()
+        self._waiting[unit] = waiting
         return tuple(waiting.pop() for _ in range(min(len(waiting), -(-len(unit) // PARTNERS))))
 
     def _next_partner(self, rank: int) -> int:
         """Partners in turns, cleared ones first."""
-        if not self._partners.get(rank):
+        if not self._waiting.get(rank):
             others = [other for other in self.rng.permutation(self.ring).tolist() if self._holds(rank, other)]
-            self._partners[rank] = sorted(others, key=lambda other: other in self.padding)
-        return self._partners[rank].pop()
+            self._waiting[rank] = sorted(others, key=lambda other: other in self.padding)
+        return self._waiting[rank].pop()
 
     def _holds(self, rank: int, other: int) -> bool:
         return rank != other and self.shared.holds((rank, other)) and self.sweep.holds((rank, other))
-
-    def _exchange(self, pairs: Sequence[Pair]) -> Exchange:
-        ordered = tuple(sorted({(min(pair), max(pair)) for pair in pairs}))
-        degree = max(Counter(rank for pair in ordered for rank in pair).values(), default=1)
-        return Exchange(tuple(sorted(self.ring)), ordered, max(self.sweep.width, degree))
 
 
 def link_groups(ring: Ranks, sweep: PathSweep, shared: Shared, rng: np.random.Generator) -> list[LinkGroup]:
@@ -220,16 +211,13 @@ def between_and_within(
 
 def _sets(units: Sequence[Ranks], shared: Shared, *, small: bool) -> list[list[Ranks]]:
     """Sets of units that can exchange among themselves: where leaves count, all of one set are under one."""
-    most = next(count for least, count in SETS if len(units) >= least)
-    found, rest = [], list(units)
-    for size in SMALL_SETS if small and most == SETS[0][1] else ():
-        found.append(rest[:size])
-        rest = rest[size:]
+    found, rest = small_sets(units) if small and len(units) >= MANY else ([], list(units))
+    most = next(count for least, count in SETS if len(units) >= least) - len(found)
     by_leaf: dict[int, list[Ranks]] = {}
     for unit in rest:
         by_leaf.setdefault(shared.leaves[unit[0]] if shared.leaves else 0, []).append(unit)
     for some in by_leaf.values():
-        count = max(1, min(len(some) // 2, round((most - len(found) * small) / len(by_leaf))))
+        count = max(1, min(len(some) // 2, round(most / len(by_leaf))))
         bounds = np.linspace(0, len(some), count + 1).astype(int)
         found += [some[low:high] for low, high in pairwise(bounds.tolist())]
     return found

@@ -71,18 +71,15 @@ class CostModel:
     def _set(
         self, costs: Costs, plan: LocalizePlan, transports: Sequence[Transport], targets: Targets | None
     ) -> None:
-        self.costs, self.plan, self.transports = costs, plan, transports
+        self.costs, self.plan, self._transports = costs, plan, transports
         self.hypotheses = Hypotheses.beyond(costs, transports, targets, self.smallest(costs.sigma))
 
-    def smallest(self, sigma: float, transports: Sequence[Transport] | None = None) -> dict[str, float]:
-        """Smallest faults that are told from noise of that sigma with the planned repeats.
-
-        By the worst of those transports; None: of all that may hold.
-        """
+    def smallest(self, sigma: float) -> dict[str, float]:
+        """Smallest faults that are told from noise of that sigma with the planned repeats."""
         plan = self.plan
         return smallest_faults(
             replace(self.costs, sigma=sigma),
-            transports or self.transports,
+            self._transports,
             load=(plan.tokens, plan.loop_tokens),
             r=plan.r,
             repeats=(plan.repeats, plan.loop_repeats),

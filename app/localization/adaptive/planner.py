@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,6 @@ MAX_REPEATS = 15
 REPEATS_OUT_OF_REACH = 3
 # Disjoint random parts of the GPUs, compared with each other: more of them than faults, as a rule.
 PARTS = 6
-TARGET_NAMES = ("path", "gpu", "delay_ms")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +105,14 @@ class LocalizePlan:
             "probes_healthy": self.probes_healthy,
             "path_units": self.path_units,
             "seconds_healthy": round(self.seconds_healthy, 3),
-            "detectable": _rounded(self.detectable),
+            "detectable": rounded(self.detectable),
             "reachable": self.reachable,
-            "by_transport": {transport: _rounded(smallest) for transport, smallest in self.by_transport.items()},
+            "by_transport": {transport: rounded(smallest) for transport, smallest in self.by_transport.items()},
         }
 
 
-def _rounded(smallest: dict[str, float]) -> dict[str, float | None]:
+def rounded(smallest: Mapping[str, float]) -> dict[str, float | None]:
+    """Smallest faults as they are shown; None for none of a kind."""
     return {name: round(value, 3) if math.isfinite(value) else None for name, value in smallest.items()}
 
 
@@ -174,14 +174,12 @@ def plan_localize(
     loop_repeats = (
         _repeats(costs.gpu_effect(targets.gpu, loop_tokens, transports[0]), costs.sigma) or REPEATS_OUT_OF_REACH
     )
-    by_transport = {
-        one: smallest_faults(
-            costs, [one], load=(sweep.tokens, loop_tokens), r=sweep.r, repeats=(sweep.repeats, loop_repeats)
-        )
-        for one in transports
-    }
-    # The worse of them is what holds whichever it is.
-    detectable = {name: max(each[name] for each in by_transport.values()) for name in TARGET_NAMES}
+
+    def smallest(some: Sequence[Transport]) -> dict[str, float]:
+        loads, repeats = (sweep.tokens, loop_tokens), (sweep.repeats, loop_repeats)
+        return smallest_faults(costs, some, load=loads, r=sweep.r, repeats=repeats)
+
+    detectable = smallest(transports)
     over_paths = costs.healthy_ms(sweep.tokens, over_paths=True)
     loops = costs.healthy_ms(loop_tokens, over_paths=False)
     return LocalizePlan(
@@ -195,7 +193,7 @@ def plan_localize(
         seconds_healthy=(sweep.measurements() * over_paths + PARTS * loop_repeats * loops) / 1000,
         detectable=detectable,
         reachable=_reached(detectable, targets),
-        by_transport={str(one): smallest for one, smallest in by_transport.items()},
+        by_transport={one: smallest([one]) for one in transports},
     )
 
 

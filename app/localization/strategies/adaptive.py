@@ -11,8 +11,15 @@ import numpy as np
 from app.localization.adaptive.assumptions import Assumptions
 from app.localization.adaptive.beliefs import Beliefs
 from app.localization.adaptive.calibration import LIGHT_SETS, ROUNDS, loop_costs, scatter, with_paths
-from app.localization.adaptive.costs import Transport
-from app.localization.adaptive.designs import matchings, matchings_by_class, mixed_ring, parts, shift_groups
+from app.localization.adaptive.designs import (
+    MANY,
+    matchings,
+    matchings_by_class,
+    mixed_ring,
+    parts,
+    shift_groups,
+    small_sets,
+)
 from app.localization.adaptive.examiner import Examiner, TooManyFaults
 from app.localization.adaptive.groups import Group, LoopGroup, PathGroup, PathSweep, Test
 from app.localization.adaptive.judge import Judge
@@ -27,7 +34,7 @@ from app.localization.record import Record, Steps
 from app.localization.settings import Settings
 from app.localization.shapes import Exchange, Pair, Ranks
 from app.localization.strategies.base import Note, Report, Strategy, SweepPlan
-from app.localization.strategies.shared_parts import LEAVES_SLOWER, SharedParts, shared_notes
+from app.localization.strategies.shared_parts import SharedParts, shared_notes
 from app.localization.strategies.soft_report import (
     OUT_OF_MEASUREMENTS,
     PATHS_NOT_SELECTABLE,
@@ -40,9 +47,6 @@ from app.localization.strategies.soft_report import (
 
 # With fewer groups in a sweep, a fault or two could sit in all of them: then they are made smaller.
 FEWEST_GROUPS = 4
-# Sets of GPUs so small that one of them is likely healthy even where half of all are slow.
-SMALL_SETS = (1, 1, 2)
-MANY = 16
 # So few GPUs are cut in three: with two slow ones, one set is healthy.
 FEW, THREE = 5, 3
 # Bound on measurements, in healthy sweeps.
@@ -69,7 +73,7 @@ class Adaptive(Strategy):
         self._groups: list[Group] = []
         self._loops_done = self._paths_done = False
         self._incomparable: list[Component] = []
-        self._incomparable_paths = False
+        self._leaves_slower = False
         self._refused: int | None = None
         self._model = CostModel(settings.gpus, len(set(settings.hosts or (0,))), self._told)
         noise = Noise.of(self._model.costs.sigma)
@@ -106,8 +110,7 @@ class Adaptive(Strategy):
             lower_bound=1,
             detectable=detectable(self.settings, self._smallest()),
             by_transport={
-                transport: detectable(self.settings, self._smallest((transport,)))
-                for transport in self._model.transports
+                transport: detectable(self.settings, smallest) for transport, smallest in plan.by_transport.items()
             },
         )
 
@@ -128,7 +131,7 @@ class Adaptive(Strategy):
         except TooManyFaults:
             self.notes.append(too_many(self._examiner.found))
             return
-        self._loops_done, self._paths_done = True, not self._incomparable_paths
+        self._loops_done, self._paths_done = True, not self._leaves_slower
         if self._examiner.unstable:
             self.notes.append(unstable(self._examiner.unstable))
         if self._incomparable:
@@ -145,8 +148,7 @@ class Adaptive(Strategy):
             hosts = len(set(self.settings.hosts or ()))
             if self._told.costs is None or hosts > 1:
                 yield from self._links()
-            if any(note.code == LEAVES_SLOWER for note in self.notes):
-                self._incomparable_paths = True
+            if self._leaves_slower:
                 return
             groups = self._path_groups(self._ring())
             if hosts < 2 and self._told.costs is not None and (yield from self._dearer(groups)):
@@ -210,6 +212,7 @@ class Adaptive(Strategy):
         load = self._model.plan.tokens
         stage = SharedParts(self.settings, self._examiner, self._levels, self._rng)
         level = yield from stage.examine(self._ring, load, self._model.hypotheses.severities)
+        self._leaves_slower = stage.leaves_slower
         self.notes += stage.notes
         if self._told.costs is None and not self._few and level is not None:
             sigma = self._judge.noise.sigma
@@ -249,19 +252,21 @@ class Adaptive(Strategy):
         if self._in_one:
             everything = PathSweep("any", None, 1, len(ring) ** 2, diluted=False, severities=severities)
             return [PathGroup.of_shifts(ring, tuple(range(1, len(ring) // 2 + 1)), everything)]
+
+        def sweep(hops: str) -> PathSweep:
+            return PathSweep(hops, hosts, self._model.plan.tokens, most, severities=severities)
+
         by_class: dict[str, list[tuple[int, ...]]] = {}
         for shifts in shift_groups(len(ring), most, len({hosts[rank] for rank in ring}) if hosts else 1):
             by_class.setdefault(self._hops(ring, shifts), []).append(shifts)
-        groups: list[PathGroup] = []
-        mixed = [shift for some in by_class.pop("any", []) for shift in some] if hosts else []
-        for hops, some in by_class.items():
-            sweep = PathSweep(hops, hosts, self._model.plan.tokens, most, severities=severities)
-            groups += self._comparable(_enough_groups(ring, some, sweep))
-        # Hosts of different sizes: then only exchanges hold one hop class.
-        for hops, pairs in matchings_by_class(ring, mixed, hosts).items() if hosts and mixed else ():
-            sweep = PathSweep(hops, hosts, self._model.plan.tokens, most, severities=severities)
-            groups += self._comparable(_matching_groups(ring, pairs, sweep))
-        return groups
+        mixed = by_class.pop("any", []) if hosts else []
+        groups = [self._comparable(_enough_groups(ring, some, sweep(hops))) for hops, some in by_class.items()]
+        if hosts:  # where they differ in size, only exchanges hold one hop class
+            by_hops = matchings_by_class(ring, [shift for some in mixed for shift in some], hosts)
+            groups += [
+                self._comparable(_matching_groups(ring, some, sweep(hops))) for hops, some in by_hops.items()
+            ]
+        return [group for some in groups for group in some]
 
     def _comparable(self, groups: list[PathGroup]) -> list[PathGroup]:
         """Groups that have another of their class beside them; what is in a lone one is noted."""
@@ -302,10 +307,10 @@ class Adaptive(Strategy):
             complete=complete,
         )
 
-    def _smallest(self, transports: Sequence[Transport] | None = None) -> dict[str, float]:
+    def _smallest(self) -> dict[str, float]:
         """What is told from noise with the planned repeats, by the worst of the transports that may hold."""
         told = self._told.costs
-        return self._model.smallest(self._judge.noise.sigma if told is None else told.sigma, transports)
+        return self._model.smallest(self._judge.noise.sigma if told is None else told.sigma)
 
     def _level(self) -> float | None:
         """Level of the sweep over the paths, or of the self-loops where that is all there is; log ms."""
@@ -331,17 +336,14 @@ class Adaptive(Strategy):
 
 
 def _random_sets(ranks: Iterable[int], rng: np.random.Generator) -> list[Ranks]:
-    """Disjoint random sets; a few of them small, see `SMALL_SETS`."""
+    """Disjoint random sets; a few of them small where there are many."""
     shuffled = [int(rank) for rank in rng.permutation(list(ranks))]
     if len(shuffled) <= FEW:
         return parts(shuffled, THREE, rng)
     if len(shuffled) < MANY:
         return parts(shuffled, PARTS, rng)
-    small = []
-    for size in SMALL_SETS:
-        small.append(tuple(shuffled[:size]))
-        shuffled = shuffled[size:]
-    return [*small, *parts(shuffled, PARTS + 1 - len(small), rng)]
+    small, rest = small_sets(shuffled)
+    return [*map(tuple, small), *parts(rest, PARTS + 1 - len(small), rng)]
 
 
 def _enough_groups(ring: Ranks, planned: Sequence[tuple[int, ...]], sweep: PathSweep) -> list[PathGroup]:

@@ -9,12 +9,12 @@ from statistics import median
 import numpy as np
 
 from app.localization.adaptive.examiner import Examiner, Found
-from app.localization.adaptive.groups import PathSweep
+from app.localization.adaptive.groups import PathSweep, exchange
 from app.localization.adaptive.levels import LevelClass, Levels
 from app.localization.adaptive.links import LEAST_UNITS, Part, Shared, between_and_within, link_groups
 from app.localization.record import Steps
 from app.localization.settings import Settings
-from app.localization.shapes import Exchange, Ranks
+from app.localization.shapes import Ranks
 from app.localization.strategies.base import Note
 
 # What many share before what few do: else a slow host would be found GPU by GPU.
@@ -37,7 +37,6 @@ IN_WORDS = {
     "links": "as fast as others at sends to itself, slow at sends to any other GPU: rather its NIC or link than"
     " the GPU itself",
 }
-LEAVES_SLOWER = "leaves_slower"
 # How much longer a step with a send between leaves may take: beyond it the fabric is not just built so.
 SLOW_LEAVES = 1.5
 
@@ -60,6 +59,8 @@ class SharedParts:
     def __init__(self, settings: Settings, examiner: Examiner, levels: Levels, rng: np.random.Generator) -> None:
         self._settings, self._examiner, self._levels, self._rng = settings, examiner, levels, rng
         self._leaves = settings.shared.get("leaf", ())
+        self.leaves_slower = False
+        """Whether sends between leaves are so slow that single paths cannot be compared."""
         self.notes: list[Note] = []
 
     def examine(self, ring: Callable[[], Ranks], load: int, severities: int) -> Steps[float | None]:
@@ -107,10 +108,11 @@ class SharedParts:
         for pairs in between_and_within(ring, hosts, leaves, self._rng):
             values = []
             for pair in pairs:
-                shape = Exchange(tuple(sorted(ring)), (pair,), load)
+                shape = exchange(ring, [pair], load)
                 values.append((yield from self._examiner.read_shape(shape, LevelClass("leaves"))))
             differences.append(values[0] - values[1])
         if differences and (ratio := math.exp(median(differences))) > SLOW_LEAVES:
+            self.leaves_slower = True
             self.notes.append(_slow_leaves(ratio))
 
 
@@ -118,14 +120,14 @@ def shared_notes(found: Sequence[Found]) -> list[Note]:
     """What it is of the accused that is slow, where that is not the GPU or the path itself."""
     notes = []
     for part, text in IN_WORDS.items():
-        names = ", ".join(str(one.component) for one in found if one.of_links == part)
+        names = ", ".join(str(one.component) for one in found if one.part == part)
         notes += [Note(part, f"{names}: {text}", open=False)] if names else []
     return notes
 
 
 def _slow_leaves(ratio: float) -> Note:
     return Note(
-        LEAVES_SLOWER,
+        "leaves_slower",
         f"sends between leaf switches take {ratio:.1f}x the time of sends under one: the uplinks of a leaf, or the"
         " fabric as it is; with so few leaves no probe tells which, and single paths were not compared",
     )

@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 
 from app.localization.adaptive.examiner import Found
+from app.localization.adaptive.planner import rounded
 from app.localization.components import Component
 from app.localization.settings import Settings
 from app.localization.strategies.base import Note, Report, Suspect
@@ -73,8 +74,8 @@ def soft_report(
 
 def detectable(settings: Settings, smallest: Mapping[str, float]) -> dict[str, float | None]:
     """Smallest faults as a verdict has them: rounded, None for none of a kind."""
-    rounded = {name: round(value, 3) if math.isfinite(value) else None for name, value in smallest.items()}
-    return rounded if settings.paths_selectable else rounded | {"path": None, "delay_ms": None}
+    shown = rounded(smallest)
+    return shown if settings.paths_selectable else shown | {"path": None, "delay_ms": None}
 
 
 def names_of(components: Collection[Component]) -> list[str]:
