@@ -249,9 +249,8 @@ class Examiner:
 
         Gives what is confirmed, if it is, and the log odds of that.
         """
-        effects = self._judge.effects(group, group.cut(item, item + 1))
         purpose = str(group.component(item))
-        ratios, odds, alone = np.zeros(len(effects)), 0.0, set[int]()
+        ratios, odds, alone = np.zeros(group.beliefs.severities), 0.0, set[int]()
         differences: list[float] = []
         pairs: list[tuple[float, float]] = []
         doubtful: Test | None = None
@@ -264,6 +263,7 @@ class Examiner:
             test = doubtful or group.cut(item, item + 1)
             number, seen = yield from self._pair(test, reference, purpose, reverse=turn % 2 == 1)
             alone.add(number)
+            effects = self._judge.effects(group, test)
             more, difference = self._compare(effects, seen[False], seen.get(True))
             ratios += more
             odds = log_mean(ratios)
