@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from app.cli.output import AsJson, Refused, put_json, say
+from app.cli.output import AsJson, Refused, problem, put_json, say
 
 #: Bytes; a text of the most characters that an analysis takes, with some that need more than one byte.
 _MAX_BYTES = 40 * 2**20
@@ -37,8 +35,7 @@ def analyze(
     except UnreadableInput as error:
         if not as_json:
             raise Refused(str(error)) from None
-        sys.stderr.write(json.dumps(error.document()) + "\n")
-        raise typer.Exit(2) from None
+        raise problem(error.code, str(error), *([(error.place, error.detail)] if error.place else [])) from None
     if as_json:
         put_json(answer.to_dict())
         return

@@ -60,6 +60,21 @@ def fail(text: str) -> None:
     typer.echo(f"faultsense: {text}", err=True)
 
 
+def problem(code: str, detail: str, *fields: tuple[str, str]) -> typer.Exit:
+    """Print a problem document on standard error; what is returned ends the command with status 2.
+
+    Parameters
+    ----------
+    fields : tuple of (str, str)
+        The places at fault, and what is wrong with them.
+    """
+    from app.kit.problems import FieldError, Problem
+
+    errors = [FieldError(field=field, message=message) for field, message in fields]
+    typer.echo(json.dumps(Problem(422, code, detail, errors=errors).document()), err=True)
+    return typer.Exit(2)
+
+
 def put_json(document: Any) -> None:
     """Print a document as one line."""
     sys.stdout.write(json.dumps(document, allow_nan=False) + "\n")

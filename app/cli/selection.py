@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from app.cli.output import AsJson, Refused, put_json, say
+from app.cli.output import AsJson, Refused, problem, put_json, say
 
 if TYPE_CHECKING:
     from app.selection.acceptance import Judgement
@@ -45,7 +44,7 @@ def judge(
         movement = Movement(_read(before, read_counters), _read(after, read_counters), check_unit(unit))
         judgement = judge_rails(_read(records, read_records), _read(rails, read_rails), movement)
     except (Refused, InputError) as error:
-        raise _problem(str(error)) if as_json else Refused(str(error)) from None
+        raise problem("unreadable_selection", str(error)) if as_json else Refused(str(error)) from None
     if as_json:
         put_json(judgement.to_dict())
     else:
@@ -64,14 +63,6 @@ def _read(path: Path, reader: Callable[[str], Read]) -> Read:
         raise Refused(f"{path}: is not UTF-8: {error.reason} at byte {error.start}") from None
     except OSError as error:
         raise Refused(f"{path}: {error.strerror}") from None
-
-
-def _problem(detail: str) -> Exception:
-    """Print a problem document; the exception ends the command with status 2."""
-    from app.kit.problems import Problem
-
-    typer.echo(json.dumps(Problem(422, "unreadable_selection", detail).document()), err=True)
-    return typer.Exit(2)
 
 
 def _say(judgement: Judgement) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
@@ -11,13 +10,14 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from app.cli.layout import read_topology_file
-from app.cli.output import AsJson, Refused, fail, put_json, say
+from app.cli.output import AsJson, Refused, fail, problem, put_json, say
 
 if TYPE_CHECKING:
     from app.localization.placement import Placement
     from app.topology.errors import ImportRefused
 
 T = TypeVar("T")
+UNREADABLE = "unreadable_topology"
 
 app = typer.Typer(no_args_is_help=True, help="Topologies: import, compare and export them.")
 
@@ -147,7 +147,7 @@ def _reading(files: list[Path], as_json: bool, read: Callable[[list[str]], T]) -
         try:
             content = read_topology_file(path)
         except Refused as refused:
-            raise _problem(str(refused), str(path), str(refused)) if as_json else refused from None
+            raise problem(UNREADABLE, str(refused), (str(path), str(refused))) if as_json else refused from None
         try:
             texts.append(content.decode())
         except UnicodeDecodeError as error:
@@ -165,16 +165,7 @@ def _refused(error: ImportRefused, path: Path, as_json: bool) -> Exception:
     if not as_json:
         return Refused(f"{path}: {error}")
     place = "" if error.line is None else f":{error.line}:{error.column}"
-    return _problem(f"{path}: {error}", f"{path}{place}", error.message)
-
-
-def _problem(detail: str, field: str, message: str) -> Exception:
-    """Print a problem document; the exception ends the command with status 2."""
-    from app.kit.problems import FieldError, Problem
-
-    problem = Problem(422, "unreadable_topology", detail, errors=[FieldError(field=field, message=message)])
-    typer.echo(json.dumps(problem.document()), err=True)
-    return typer.Exit(2)
+    return problem(UNREADABLE, f"{path}: {error}", (f"{path}{place}", error.message))
 
 
 def _show(placement: Placement) -> None:

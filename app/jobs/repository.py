@@ -124,9 +124,7 @@ def page(db: Session, wanted: Filters, *, limit: int, cursor: str | None) -> Seq
         query = query.where(Job.created_at >= wanted.since)
     if wanted.until is not None:
         query = query.where(Job.created_at < wanted.until)
-    if cursor:
-        query = query.where(paging.before(cursor, Job.created_at, Job.id))
-    return db.scalars(query.order_by(Job.created_at.desc(), Job.id.desc()).limit(limit + 1)).all()
+    return db.scalars(paging.newest_first(query, Job.created_at, Job.id, limit=limit, cursor=cursor)).all()
 
 
 def verdicts(db: Session, job_ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, dict[str, Any]]:

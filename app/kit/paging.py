@@ -8,17 +8,18 @@ import datetime as dt
 import re
 import uuid
 from collections.abc import Callable, Sequence
-from typing import Annotated, Generic, TypeVar
+from typing import Annotated, Generic, TypeVar, TypeVarTuple
 
 from fastapi import Query
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, Field
-from sqlalchemy import ColumnElement, tuple_
+from sqlalchemy import Select, tuple_
 from sqlalchemy.orm import InstrumentedAttribute
 
 from app.kit.problems import Problem, invalid
 
 T = TypeVar("T")
 R = TypeVar("R")
+Columns = TypeVarTuple("Columns")
 
 
 def _iso(value: object) -> object:
@@ -97,12 +98,24 @@ def decode_number(cursor: str) -> int:
     return int(text)
 
 
-def before(
-    cursor: str, created_at: InstrumentedAttribute[dt.datetime], item_id: InstrumentedAttribute[uuid.UUID]
-) -> ColumnElement[bool]:
-    """Condition for newest-first lists: strictly after the cursor's item."""
-    moment, seen = decode(cursor)
-    return tuple_(created_at, item_id) < tuple_(moment, seen)
+def newest_first(
+    query: Select[*Columns],
+    created_at: InstrumentedAttribute[dt.datetime],
+    item_id: InstrumentedAttribute[uuid.UUID],
+    *,
+    limit: int,
+    cursor: str | None,
+) -> Select[*Columns]:
+    """A page of a query, and one row more when there is another page; strictly after the cursor's item.
+
+    Raises
+    ------
+    Problem
+        422 when the cursor is none of ours.
+    """
+    if cursor:
+        query = query.where(tuple_(created_at, item_id) < tuple_(*decode(cursor)))
+    return query.order_by(created_at.desc(), item_id.desc()).limit(limit + 1)
 
 
 def _pack(text: str) -> str:

@@ -28,6 +28,4 @@ def page(db: Session, *, limit: int, cursor: str | None, name: str | None = None
     query = select(Replica).where(Replica.deleted_at.is_(None))
     if name is not None:
         query = query.where(Replica.name == name)
-    if cursor:
-        query = query.where(paging.before(cursor, Replica.created_at, Replica.id))
-    return db.scalars(query.order_by(Replica.created_at.desc(), Replica.id.desc()).limit(limit + 1)).all()
+    return db.scalars(paging.newest_first(query, Replica.created_at, Replica.id, limit=limit, cursor=cursor)).all()

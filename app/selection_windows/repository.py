@@ -22,7 +22,5 @@ def get(db: Session, replica_id: uuid.UUID, window_id: uuid.UUID) -> SelectionWi
 def page(db: Session, replica_id: uuid.UUID, *, limit: int, cursor: str | None) -> Sequence[SelectionWindow]:
     """A replica's windows, the newest first; one more than ``limit`` when there is another page."""
     query = select(SelectionWindow).where(SelectionWindow.replica_id == replica_id)
-    if cursor:
-        query = query.where(paging.before(cursor, SelectionWindow.created_at, SelectionWindow.id))
-    order = (SelectionWindow.created_at.desc(), SelectionWindow.id.desc())
-    return db.scalars(query.order_by(*order).limit(limit + 1)).all()
+    columns = SelectionWindow.created_at, SelectionWindow.id
+    return db.scalars(paging.newest_first(query, *columns, limit=limit, cursor=cursor)).all()

@@ -35,9 +35,7 @@ def get(db: Session, webhook_id: uuid.UUID, *, lock: bool = False) -> Webhook | 
 def page(db: Session, *, limit: int, cursor: str | None, job_id: uuid.UUID | None) -> Sequence[Webhook]:
     """Endpoints for all jobs, or for one, the newest first; one more than ``limit`` when there are more."""
     query = select(Webhook).where(Webhook.job_id.is_not_distinct_from(job_id))
-    if cursor:
-        query = query.where(paging.before(cursor, Webhook.created_at, Webhook.id))
-    return db.scalars(query.order_by(Webhook.created_at.desc(), Webhook.id.desc()).limit(limit + 1)).all()
+    return db.scalars(paging.newest_first(query, Webhook.created_at, Webhook.id, limit=limit, cursor=cursor)).all()
 
 
 def subscribed(db: Session, type_: str, subject: uuid.UUID) -> Sequence[uuid.UUID]:
@@ -85,10 +83,9 @@ def deliveries(
     query = _deliveries(webhook_id)
     if state is not None:
         query = query.where(WebhookDelivery.state == state)
-    if cursor:
-        query = query.where(paging.before(cursor, WebhookDelivery.created_at, WebhookDelivery.id))
-    order = (WebhookDelivery.created_at.desc(), WebhookDelivery.id.desc())
-    return [(row[0], row[1]) for row in db.execute(query.order_by(*order).limit(limit + 1))]
+    columns = WebhookDelivery.created_at, WebhookDelivery.id
+    found = db.execute(paging.newest_first(query, *columns, limit=limit, cursor=cursor))
+    return [(row[0], row[1]) for row in found]
 
 
 def _deliveries(webhook_id: uuid.UUID) -> Any:
