@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from app.cli.client import call, watch_job
 from scripts.benchmarks.common import Result
+from scripts.vllm_replica import TOP_K, build_probe_model, replica_document, topology_document
 
 JOB_SECONDS = 600.0
-EXPERTS_PER_GPU, TOP_K, HIDDEN = 4, 2, 128
 Faults = Mapping[str, Mapping[str, float]]
 
 
@@ -24,25 +24,24 @@ def localize_vllm() -> Result:
     Faults and strategies take turns, so that what else the machine does falls on all of them.
     """
     from app.cli.stack import Stack
-    from scripts.vllm_server import VllmServer, run_where_torch_is
+    from scripts.vllm_server import VllmServer
 
     ranks = int(os.environ.get("VLLM_RANKS", "4"))
     healthy = int(os.environ.get("VLLM_HEALTHY", "10"))
-    venv = Path(os.environ["VLLM_VENV"])
+    venv, requests = Path(os.environ["VLLM_VENV"]), _requests(ranks)
     with tempfile.TemporaryDirectory() as folder:
         model = Path(folder, "model")
-        run_where_torch_is(venv, _build(ranks), model)
+        build_probe_model(venv, model, ranks)
         server = VllmServer(venv, model, start_seconds=600.0)
         with server, Stack(workers=1, settings={"probe_timeout_s": "30"}) as stack, stack.client() as client:
             replica = _register(client, server, ranks)
             rows = []
             for what, faults, expected in _worlds(ranks, healthy):
                 server.set_faults(faults)
-                for strategy, request in _requests(ranks).items():
+                for strategy, request in requests.items():
                     row = {"strategy": strategy, "what": what, "expected": expected}
                     rows.append(row | _job(client, replica, request))
                     print(rows[-1], flush=True)
-    requests = {name: dict(request) for name, request in _requests(ranks).items()}
     return {"ranks": ranks, "requests": requests, "rows": rows, "summary": _summary(rows)}
 
 
@@ -64,22 +63,11 @@ def page(result: Result) -> str:
     ]
     for row in result["summary"]:
         lines.append("| " + " | ".join(str(value) for value in row.values()) + " |")
-    amiss = [
-        row for row in result["rows"] if row.get("named") != row["expected"] or row["outcome"] == "inconclusive"
-    ]
-    for row in amiss:
-        said = ", ".join([*row.get("named", []), *row.get("reasons", [str(row.get("error"))])])
-        lines.append(f"\nNot right: {row['what']}, {row['strategy']}: {row['outcome']} ({said}).")
+    for row in result["rows"]:
+        if not _right(row):
+            said = ", ".join([*row["named"], *row["reasons"], *([str(row["error"])] if "error" in row else [])])
+            lines.append(f"\nNot right: {row['what']}, {row['strategy']}: {row['outcome']} ({said}).")
     return "\n".join(lines) + "\n"
-
-
-def _build(ranks: int) -> str:
-    return (
-        "import sys; from pathlib import Path; from app.probe_model.build import build;"
-        "from app.probe_model.verify import verify;"
-        f"build({ranks}, {EXPERTS_PER_GPU}, {TOP_K}, {HIDDEN}, Path(sys.argv[1]), max_num_seqs=16);"
-        "verify(Path(sys.argv[1]))"
-    )
 
 
 def _worlds(ranks: int, healthy: int) -> Iterator[tuple[str, Faults, list[str]]]:
@@ -113,38 +101,18 @@ def _requests(ranks: int) -> dict[str, dict[str, Any]]:
 
 
 def _register(client: Any, server: Any, ranks: int) -> dict[str, Any]:
-    """With a topology: ranks that share a core exchange more slowly, as GPUs between hosts do."""
-    from app.probe_model.manifest import load_manifest
-
-    registered = client.post(
-        "/replicas",
-        json={
-            "name": "real-vllm",
-            "gpus": ranks,
-            "probe_endpoints": [{"url": server.url, "ranks": f"0-{ranks - 1}", "rank_choice": "header"}],
-            "manifest": load_manifest(server.model).model_dump(mode="json"),
-            "layout": {"dp": ranks, "all2all": "sparse"},
-            "limits": {"probes_per_second": 100},
-        },
-    )
-    registered.raise_for_status()
-    found: dict[str, Any] = registered.json()
-    topology = [{"rank": rank, "host": f"core-{core}"} for rank, core in enumerate(server.cores(ranks))]
-    client.put(found["links"]["topology"], json={"gpus": topology}).raise_for_status()
-    return found
+    """With a topology: two hop classes."""
+    registered: dict[str, Any] = call(client, "POST", "/replicas", replica_document(server, ranks))
+    call(client, "PUT", registered["links"]["topology"], topology_document(server, ranks))
+    return registered
 
 
 def _job(client: Any, replica: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
-    accepted = client.post(replica["links"]["localize"], json=request)
-    accepted.raise_for_status()
-    ends = time.monotonic() + JOB_SECONDS
-    while (job := client.get(accepted.headers["Location"]).json())["state"] in {"queued", "running"}:
-        if time.monotonic() > ends:
-            raise TimeoutError(f"{accepted.headers['Location']} did not end within {JOB_SECONDS:.0f} s")
-        time.sleep(0.5)
+    started = call(client, "POST", replica["links"]["localize"], {**request, "deadline_s": JOB_SECONDS})
+    job = watch_job(client, started["id"])
     verdict = job["verdict"]
     if verdict is None:
-        return {"outcome": job["state"], "error": job["error"]}
+        return {"outcome": job["state"], "error": job["error"], "named": [], "reasons": []}
     return {
         "outcome": verdict["outcome"],
         "named": [f"{s['kind']}:{'-'.join(map(str, s['members']))}" for s in verdict["suspects"]],
@@ -155,17 +123,20 @@ def _job(client: Any, replica: dict[str, Any], request: dict[str, Any]) -> dict[
     }
 
 
+def _right(row: dict[str, Any]) -> bool:
+    return bool(row["named"] == row["expected"] and row["outcome"] in {"healthy", "localized"})
+
+
 def _summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """One row for a strategy and a fault: how often it was right, and medians of the three costs."""
     found = []
     for what, strategy in dict.fromkeys((row["what"], row["strategy"]) for row in rows):
         same = [row for row in rows if (row["what"], row["strategy"]) == (what, strategy)]
-        right = [row for row in same if row.get("named") == row["expected"] and row["outcome"] != "inconclusive"]
         costs = {
             name: median(row[name] for row in same if name in row)
             for name in ("probes", "measurements", "path_units", "seconds")
         }
-        wrong = sum(bool(set(row.get("named", [])) - set(row["expected"])) for row in same)
-        counts = {"jobs": len(same), "right": len(right), "false_accusations": wrong}
+        wrong = sum(bool(set(row["named"]) - set(row["expected"])) for row in same)
+        counts = {"jobs": len(same), "right": sum(map(_right, same)), "false_accusations": wrong}
         found.append({"what": what, "strategy": strategy, **counts, **costs})
     return found

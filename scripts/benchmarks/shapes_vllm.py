@@ -25,14 +25,6 @@ FAULTS: dict[str, dict[str, dict[str, float]]] = {
     # Not the dummy token of an idle rank, which is one row for each of its two experts.
     "gpu 2 +200 ms": {"gpu:2": {"ms": 200, "above_rows": 2}},
 }
-BUILD = """
-import sys
-from pathlib import Path
-from app.probe_model.build import build
-from app.probe_model.verify import verify
-build(4, 4, 2, 128, Path(sys.argv[1]))
-verify(Path(sys.argv[1]))
-"""
 
 
 def shapes_vllm() -> Result:
@@ -40,12 +32,13 @@ def shapes_vllm() -> Result:
 
     Shapes are measured in random order, so that what else the machine does falls on all of them.
     """
-    from scripts.vllm_server import VllmServer, run_where_torch_is
+    from scripts.vllm_replica import build_probe_model
+    from scripts.vllm_server import VllmServer
 
     venv = Path(os.environ["VLLM_VENV"])
     with tempfile.TemporaryDirectory() as folder:
         model = Path(folder, "model")
-        run_where_torch_is(venv, BUILD, model)
+        build_probe_model(venv, model, len(RANKS))
         with VllmServer(venv, model) as server:
             found = {}
             for name, faults in FAULTS.items():

@@ -29,12 +29,13 @@ from app.probe_model.manifest import load_manifest
 from app.probing.access import ProbeEndpoint, ReplicaAccess
 from app.probing.budget import Budget
 from app.probing.prober import Prober
-from scripts.vllm_server import VllmServer, run_where_torch_is
+from scripts.vllm_replica import TOP_K, build_probe_model, replica_document, topology_document
+from scripts.vllm_server import VllmServer
 
 pytestmark = pytest.mark.vllm
 
 JOB_SECONDS = 400.0
-GPUS, EXPERTS_PER_GPU, TOP_K, HIDDEN = 4, 4, 2, 128
+GPUS = 4
 REQUEST = {
     "k": 2,
     "baseline": "low_decile",
@@ -61,13 +62,7 @@ def venv() -> Path:
 def model(venv: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The project's probe model, built and verified where torch is."""
     folder = tmp_path_factory.mktemp("probe-model") / "model"
-    code = (
-        "import sys; from pathlib import Path; from app.probe_model.build import build;"
-        "from app.probe_model.verify import verify;"
-        f"build({GPUS}, {EXPERTS_PER_GPU}, {TOP_K}, {HIDDEN}, Path(sys.argv[1]), max_num_seqs=16);"
-        "print(verify(Path(sys.argv[1])))"
-    )
-    run_where_torch_is(venv, code, folder)
+    build_probe_model(venv, folder, GPUS)
     return folder
 
 
@@ -95,20 +90,8 @@ def client(service: Stack) -> Iterator[httpx.Client]:
         yield client
 
 
-def document(server: VllmServer, **changes: Any) -> dict[str, Any]:
-    return {
-        "name": "real-vllm",
-        "gpus": GPUS,
-        "probe_endpoints": [{"url": server.url, "ranks": f"0-{GPUS - 1}", "rank_choice": "header"}],
-        "manifest": load_manifest(server.model).model_dump(mode="json"),
-        "layout": {"dp": GPUS, "all2all": "sparse"},
-        "limits": {"probes_per_second": 100},
-        **changes,
-    }
-
-
 def register(client: httpx.Client, server: VllmServer, **changes: Any) -> dict[str, Any]:
-    registered = client.post("/replicas", json=document(server, **changes))
+    registered = client.post("/replicas", json=replica_document(server, GPUS, **changes))
     assert registered.status_code == 201, registered.text
     found: dict[str, Any] = registered.json()
     return found
@@ -123,9 +106,7 @@ def replica(client: httpx.Client, server: VllmServer) -> dict[str, Any]:
 def placed(client: httpx.Client, server: VllmServer) -> dict[str, Any]:
     """The same server with a topology: ranks that share a core exchange more slowly, as GPUs between hosts do."""
     found = register(client, server, name="real-vllm-placed")
-    cores = server.cores(GPUS)
-    topology = {"gpus": [{"rank": rank, "host": f"core-{core}"} for rank, core in enumerate(cores)]}
-    answered = client.put(found["links"]["topology"], json=topology)
+    answered = client.put(found["links"]["topology"], json=topology_document(server, GPUS))
     assert answered.status_code in {200, 201}, answered.text
     return found
 
@@ -239,7 +220,7 @@ def test_healthy_again_is_healthy(localize: Localize) -> None:
 def test_another_model_or_fewer_ranks_are_refused(
     client: httpx.Client, server: VllmServer, change: str, code: str
 ) -> None:
-    wrong = document(server, name=f"wrong {change}")
+    wrong = replica_document(server, GPUS, name=f"wrong {change}")
     manifest = wrong["manifest"]
     if change == "model":
         manifest["model"] = "another"
