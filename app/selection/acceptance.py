@@ -10,7 +10,7 @@ from app.selection.counters import Moved, Movement
 from app.selection.distribution import Distribution, distribution
 from app.selection.doubts import Reason, doubts
 from app.selection.others import OtherPort, other_ports
-from app.selection.rails import Rail, check_names
+from app.selection.rails import Rail, check_names, listed
 from app.selection.record import Records
 from app.selection.traffic import Flow, flows, selected, without_direction
 
@@ -144,12 +144,12 @@ class _Case:
         for flow, source, target in wire:
             if flow.selected.get(rail.local):
                 wanted = sum(flow.selected.get(name, 0) for name in sharing)
-                where = f"target {'+'.join(remotes)}"
+                where = f"target {listed(remotes, '+')}"
                 findings.append(_compared(f"source {rail.local}", flow.selected[rail.local], source, self.limits))
                 findings.append(_compared(where, wanted, target, self.limits))
         result, reason = self._concluded(rail.local, findings)
         if len(sharing) > 1:
-            others = ", ".join(name for name in sharing if name != rail.local)
+            others = listed([name for name in sharing if name != rail.local])
             reason = f"{reason}; at the target together with {others}"
         return RailJudgement(
             local=rail.local,
