@@ -22,8 +22,11 @@ _DELIMITERS = ",;\t"
 
 def has_header(text: str) -> bool:
     """Whether the first line that is not empty is a header."""
-    line = next((line for line in text.split("\n") if line.strip()), "")
-    names = _names(next(csv.reader([line], delimiter=_delimiter(line)), []))
+    try:
+        _, cells = next(_rows(text), (1, []))
+    except ImportRefused:
+        return False
+    names = _names(cells)
     return "rank" in names and len(names) > 1
 
 
