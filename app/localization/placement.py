@@ -7,7 +7,7 @@ and crosses a leaf's uplinks when exactly one end is under that leaf.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, Literal, get_args
 
@@ -56,6 +56,10 @@ class Place:
     rack: str | None = None
 
 
+PLACE_FIELDS: tuple[str, ...] = tuple(stated.name for stated in fields(Place))
+"""What a topology document says of a GPU beside its rank."""
+
+
 @dataclass(frozen=True)
 class Placement:
     """The place of every rank.
@@ -85,9 +89,8 @@ class Placement:
 
     def document(self) -> dict[str, Any]:
         """The topology document that ``PUT /replicas/{id}/topology`` takes; what was not stated is left out."""
-        fields = ("host", "device", "nic", "rail", "leaf", "rack")
         gpus = [
-            {"rank": rank, **{f: getattr(place, f) for f in fields if getattr(place, f) is not None}}
+            {"rank": rank, **{f: getattr(place, f) for f in PLACE_FIELDS if getattr(place, f) is not None}}
             for rank, place in enumerate(self.places)
         ]
         return {"gpus": gpus, **({"parents": dict(self.parents)} if self.parents else {})}

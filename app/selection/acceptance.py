@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from app.selection.counters import Moved, Movement
 from app.selection.distribution import Distribution, distribution
 from app.selection.doubts import Reason, doubts
 from app.selection.others import OtherPort, other_ports
-from app.selection.rails import Rail, check_names
+from app.selection.rails import Rail, check_names, listed
 from app.selection.record import Records
+from app.selection.results import Result, worst
 from app.selection.traffic import Flow, flows, selected, without_direction
-
-Result = Literal["pass", "fail", "inconclusive"]
 
 
 @dataclass(frozen=True)
@@ -110,12 +109,7 @@ def judge(
     if any(reason.decides for reason in doubt):
         results.append("inconclusive")
     shares = distribution({name: by_device[name] for name in by_device if name in eligible or by_device[name]})
-    return Judgement(_worst(results), tuple(judged), shares, others, tuple(doubt))
-
-
-def _worst(results: Iterable[Result]) -> Result:
-    found = set(results)
-    return "inconclusive" if "inconclusive" in found else "fail" if "fail" in found else "pass"
+    return Judgement(worst(results), tuple(judged), shares, others, tuple(doubt))
 
 
 @dataclass(frozen=True)
@@ -144,12 +138,12 @@ class _Case:
         for flow, source, target in wire:
             if flow.selected.get(rail.local):
                 wanted = sum(flow.selected.get(name, 0) for name in sharing)
-                where = f"target {'+'.join(remotes)}"
+                where = f"target {listed(remotes, '+')}"
                 findings.append(_compared(f"source {rail.local}", flow.selected[rail.local], source, self.limits))
                 findings.append(_compared(where, wanted, target, self.limits))
         result, reason = self._concluded(rail.local, findings)
         if len(sharing) > 1:
-            others = ", ".join(name for name in sharing if name != rail.local)
+            others = listed([name for name in sharing if name != rail.local])
             reason = f"{reason}; at the target together with {others}"
         return RailJudgement(
             local=rail.local,
@@ -168,7 +162,7 @@ class _Case:
             return "fail", f"eligible, but never selected{': it was not available' if gone else ''}"
         if not findings:
             return "inconclusive", "its operation has no direction that is known here"
-        result = _worst(found for found, _ in findings)
+        result = worst(found for found, _ in findings)
         return result, "; ".join(text for found, text in findings if found == result)
 
 

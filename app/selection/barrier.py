@@ -38,7 +38,7 @@ class MeasurementBarrier:
         snapshot : callable
             Takes the start snapshot; called once, by the last worker only. What it raises fails the barrier.
         timeout_s : float, optional
-            Longest wait for the others; beyond it the barrier fails for all.
+            Longest wait for the others and the snapshot; beyond it the barrier fails for all.
 
         Returns
         -------
@@ -54,7 +54,7 @@ class MeasurementBarrier:
             self._start(snapshot)
         with self._changed:
             if not self._changed.wait_for(lambda: self._state != "waiting", timeout_s):
-                self._fail(f"not all {self._workers} workers arrived within {timeout_s} s: {self._arrived} did")
+                self._fail(self._late(timeout_s))
             return self._state == "started"
 
     def fail(self, reason: str) -> None:
@@ -95,6 +95,11 @@ class MeasurementBarrier:
             if self._state == "waiting":
                 self._state = "started"
                 self._changed.notify_all()
+
+    def _late(self, timeout_s: float | None) -> str:
+        if self._arrived == self._workers:
+            return f"all {self._workers} workers arrived, but the start snapshot took over {timeout_s} s"
+        return f"not all {self._workers} workers arrived within {timeout_s} s: {self._arrived} did"
 
     def _fail(self, reason: str) -> None:
         if self._state != "failed":

@@ -20,9 +20,11 @@ _DIRECTION_NAMES: tuple[tuple[Direction, re.Pattern[str]], ...] = (
     ("transmit", re.compile(r"port_(xmit_data|data_transmitted_bytes|transmit_data)(_64|_bytes)?(_total)?$")),
     ("receive", re.compile(r"port_(rcv_data|data_received_bytes|receive_data)(_64|_bytes)?(_total)?$")),
 )
+# Of a row without blanks at its ends. The path is atomic: where no value follows it, another is not looked for in
+# the rest, so that a row costs time in proportion to its length.
 _SYSFS = re.compile(
-    r"^(?P<before>\S*?)/?infiniband/(?P<device>[^/\s]+)/ports/(?P<port>\d+)/(?:hw_)?counters(?:_ext)?/(?P<name>\w+)"
-    r"(?:\s*[:=]\s*|\s+|$)(?P<value>\S*)\s*$"
+    r"^(?>(?P<before>\S*?)/?infiniband/(?P<device>[^/\s]+)/ports/(?P<port>\d+)/(?:hw_)?counters(?:_ext)?/(?P<name>\w+))"
+    r"(?:\s*[:=]\s*|\s+|$)(?P<value>\S*)$"
 )
 _HEADING = re.compile(r"^#?\s*\[?(source|target|local|remote)\]?\s*:?$", re.IGNORECASE)
 _DEVICE_PORT = re.compile(r"^(?P<device>.+?)[/:](?P<port>\d+)$")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+MAX_SHOWN = 300
+"""Characters of a message, and of a field: both may quote what came from outside."""
+
 
 class SelectionError(ValueError):
     """Base of everything that selection observability raises on purpose."""
@@ -9,6 +12,9 @@ class SelectionError(ValueError):
 
 class InputError(SelectionError):
     """An input that cannot be read; nothing of it is used.
+
+    Its texts are fit for an answer and for a terminal, whatever they quote: characters that cannot be printed are
+    escaped, and what is long is cut.
 
     Parameters
     ----------
@@ -23,6 +29,7 @@ class InputError(SelectionError):
     what = "input"
 
     def __init__(self, message: str, *, line: int | None = None, field: str = "") -> None:
+        message, field = _shown(message), _shown(field)
         place = [self.what, *([f"line {line}"] if line else []), *([field] if field else [])]
         super().__init__(f"{', '.join(place)}: {message}")
         self.message = message
@@ -66,3 +73,8 @@ class BarrierError(SelectionError):
 
 class WindowError(SelectionError):
     """A measurement window that has no record: it failed, was cut, or its counters were reset."""
+
+
+def _shown(text: str) -> str:
+    shown = text if text.isprintable() else repr(text)[1:-1]
+    return shown if len(shown) <= MAX_SHOWN else f"{shown[: MAX_SHOWN - 3]}..."

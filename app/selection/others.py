@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from app.selection.counters import DIRECTIONS, SIDES, Movement, Side
 from app.selection.rails import Rail
+from app.selection.results import Result
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,7 @@ class OtherPort:
     side: Side
     device: str
     moved_bytes: int | None
-    result: Literal["pass", "fail", "inconclusive"]
+    result: Result
     reason: str
 
     def to_dict(self) -> dict[str, Any]:

@@ -12,6 +12,8 @@ from pydantic import Field
 from app.selection.documents import Document, Name, load, validate
 from app.selection.errors import RailFileError
 
+_NAMES_SHOWN = 16
+
 
 class _Rail(Document):
     local: Name
@@ -89,10 +91,17 @@ def check_names(rails: Collection[Rail], locals_: Collection[str], remotes: Coll
     """
     for rail in rails:
         if rail.local not in locals_:
-            raise RailFileError(f"unknown local device {rail.local}; the records have {_some(locals_)}")
+            raise RailFileError(f"unknown local device {rail.local}; the records have {listed(locals_)}")
         for remote in rail.remotes:
             if remotes and remote not in remotes:
-                raise RailFileError(f"unknown remote device {remote}; the target's counters have {_some(remotes)}")
+                known = listed(remotes)
+                raise RailFileError(f"unknown remote device {remote}; the target's counters have {known}")
+
+
+def listed(names: Collection[str], between: str = ", ") -> str:
+    """Names in order for a message: 16 of them, and how many more there are."""
+    more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
+    return between.join(sorted(names)[:_NAMES_SHOWN]) + more or "none"
 
 
 def _pairs(name: str, listed: list[_Rail]) -> dict[tuple[str, str], None]:
@@ -102,7 +111,3 @@ def _pairs(name: str, listed: list[_Rail]) -> dict[tuple[str, str], None]:
             raise RailFileError(f"{rail.local} - {rail.remote} stands twice", field=f"{name}.{place}")
         pairs[rail.local, rail.remote] = None
     return pairs
-
-
-def _some(names: Collection[str]) -> str:
-    return ", ".join(sorted(names)[:16]) or "none"

@@ -62,13 +62,15 @@ def get(replica_id: uuid.UUID, window_id: uuid.UUID, db: Db) -> SelectionWindowO
 @router.get(
     "/{window_id}/upload",
     operation_id="getSelectionWindowUpload",
+    response_model=SelectionWindowIn,
     dependencies=READ,
     responses=responses(404),
 )
-def upload(replica_id: uuid.UUID, window_id: uuid.UUID, db: Db) -> SelectionWindowIn:
+def upload(replica_id: uuid.UUID, window_id: uuid.UUID, db: Db) -> Response:
     """What was uploaded, as it can be sent again."""
     replicas.get(db, replica_id)
-    return SelectionWindowIn.model_validate_json(service.get(db, replica_id, window_id).upload)
+    # As it is stored: escapes that a JSON parser takes, but no UTF-8 can hold, pass through.
+    return Response(service.get(db, replica_id, window_id).upload, media_type="application/json")
 
 
 def _url(window: SelectionWindow) -> str:

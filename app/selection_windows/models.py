@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-from sqlalchemy import ForeignKey, Index, String, Text
+from sqlalchemy import ForeignKey, Index, Text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from app.kit.db import Base, CreatedAt, Id
@@ -23,7 +23,6 @@ class SelectionWindow(Base):
     id: Mapped[Id]
     replica_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("replicas.id", ondelete="CASCADE"))
     topology_version: Mapped[int | None]
-    result: Mapped[str] = mapped_column(String(12))
     records: Mapped[int]
     upload: Mapped[str] = mapped_column(Text, deferred=True)
     judgement: Mapped[dict[str, Any]]

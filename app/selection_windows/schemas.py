@@ -5,11 +5,14 @@ from __future__ import annotations
 import datetime as dt
 import json
 import uuid
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Result = Literal["pass", "fail", "inconclusive"]
+from app.selection.counters import Side, Unit
+from app.selection.distribution import Shape
+from app.selection.results import Result
+
 Texts = str | dict[str, Any]
 
 
@@ -66,7 +69,7 @@ class SelectionWindowIn(BaseModel):
         description="Port counters of source and target before the run: JSON, sysfs, Prometheus."
     )
     after: Texts = Field(description="The same after it.")
-    unit: Literal["words4", "bytes"] = Field(description="What a count is: sysfs `port_xmit_data` has words of 4.")
+    unit: Unit = Field(description="What a count is: sysfs `port_xmit_data` has words of 4.")
 
 
 class RailOut(BaseModel):
@@ -84,7 +87,7 @@ class RailOut(BaseModel):
 class OtherPortOut(BaseModel):
     """A port that no rail uses."""
 
-    side: Literal["source", "target"]
+    side: Side
     device: str
     moved_bytes: int | None
     result: Result
@@ -95,7 +98,7 @@ class DistributionOut(BaseModel):
     """How evenly bytes were selected."""
 
     basis: str
-    shape: Literal["none", "single", "even", "concentrated"]
+    shape: Shape
     shares: dict[str, float]
     gini: float
     max_over_mean: float

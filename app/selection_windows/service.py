@@ -43,7 +43,6 @@ def create(
     window = SelectionWindow(
         replica_id=replica_id,
         topology_version=topology_version,
-        result=judgement.result,
         records=len(records.pairs),
         upload=json.dumps(wanted.model_dump()),
         judgement=judgement.to_dict(),

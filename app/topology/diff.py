@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from app.localization.placement import Place, Placement
-from app.topology.rules import is_global
+from app.topology.rules import identity, is_global
 
 ChangeKind = Literal["renumbered", "moved", "replaced", "changed", "added", "removed", "switch"]
 
@@ -92,10 +92,7 @@ def _gpus(old: Placement, new: Placement, pairs: Mapping[int, int]) -> Iterator[
 
 
 def _identity(place: Place) -> tuple[str, str] | None:
-    """What a GPU is known by: its global id, or its number in its host."""
-    if place.device is None:
-        return None
-    return ("" if is_global(place.device) else place.host, place.device)
+    return None if place.device is None else identity(place.host, place.device)
 
 
 def _matched(old: Placement, new: Placement) -> Iterator[tuple[int, int]]:

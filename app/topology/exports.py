@@ -35,14 +35,15 @@ def dot(placement: Placement) -> str:
 
 
 def _nodes(placement: Placement) -> dict[str, dict[str, Any]]:
-    """Attributes by node, without what was not stated."""
+    """Attributes by node, without what was not stated; of a host or NIC any of its GPUs may state them."""
     found: dict[str, dict[str, Any]] = {}
     for rank, place in enumerate(placement.places):
-        found.setdefault(f"host:{place.host}", _stated(kind="host", name=place.host, rack=place.rack))
+        host = found.setdefault(f"host:{place.host}", {})
+        host.update(_stated(kind="host", name=place.host, rack=place.rack))
         found[f"gpu:{rank}"] = _stated(kind="gpu", rank=rank, host=place.host, device=place.device)
         if place.nic is not None:
-            nic = _stated(kind="nic", name=place.nic, host=place.host, rail=place.rail)
-            found.setdefault(f"nic:{place.host}/{place.nic}", nic)
+            nic = found.setdefault(f"nic:{place.host}/{place.nic}", {})
+            nic.update(_stated(kind="nic", name=place.nic, host=place.host, rail=place.rail))
         for switch in placement.switches(place.leaf):
             found.setdefault(f"switch:{switch}", _stated(kind="switch", name=switch))
     return found

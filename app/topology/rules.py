@@ -38,6 +38,11 @@ def is_global(device: str) -> bool:
     return _LOCAL.fullmatch(device) is None
 
 
+def identity(host: str, device: str) -> tuple[str, str]:
+    """What a GPU is known by: its global id, or its number in its host."""
+    return ("" if is_global(device) else host, device)
+
+
 def check(gpus: Sequence[Gpu], parents: Mapping[str, str]) -> None:
     """Refuse what cannot be.
 
@@ -77,7 +82,7 @@ def _devices_once(gpus: Sequence[Gpu]) -> None:
     for index, gpu in enumerate(gpus):
         if gpu.device is None:
             continue
-        other = seen.setdefault(("" if is_global(gpu.device) else gpu.host, gpu.device), gpu)
+        other = seen.setdefault(identity(gpu.host, gpu.device), gpu)
         if other is gpu:
             continue
         where = f"rank {other.rank} on {other.host} and rank {gpu.rank} on {gpu.host}"

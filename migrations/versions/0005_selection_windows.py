@@ -18,7 +18,6 @@ def upgrade() -> None:
         sa.Column("id", sa.Uuid(), primary_key=True),
         sa.Column("replica_id", sa.Uuid(), sa.ForeignKey("replicas.id", ondelete="CASCADE"), nullable=False),
         sa.Column("topology_version", sa.Integer()),
-        sa.Column("result", sa.String(12), nullable=False),
         sa.Column("records", sa.Integer(), nullable=False),
         sa.Column("upload", sa.Text(), nullable=False),
         sa.Column("judgement", JSONB(), nullable=False),

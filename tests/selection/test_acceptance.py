@@ -231,6 +231,23 @@ def test_rails_that_share_a_remote_are_judged_together_there() -> None:
     assert {rail.result for rail in lost.rails} == {"fail"}
 
 
+def test_what_many_rails_have_in_common_is_said_of_the_first_of_them() -> None:
+    every = range(40)
+    rails = {"all": [{"local": f"mlx5_{i}", "remote": f"mlx5_{i}"} for i in every]}
+    rails["all"] += [{"local": "mlx5_0", "remote": f"mlx5_{i}"} for i in every if i]
+    found = judged(lines(record(dict.fromkeys(every, N))), *_carried(every), rails=rails)
+    assert found.result == "pass"
+    assert of(found, "mlx5_1").reason.count("mlx5_") == 1 + 16 + 16
+    assert " and 24 more: " in of(found, "mlx5_1").reason
+    assert of(found, "mlx5_1").reason.endswith(" and 23 more")
+    assert of(found, "mlx5_0").remote == "+".join(f"mlx5_{i}" for i in every)
+
+
+def _carried(devices: range) -> tuple[dict[str, Any], dict[str, Any]]:
+    moved, idle = (dict.fromkeys(devices, n) for n in (N, 0))
+    return counters(moved, moved), counters(idle, idle)
+
+
 def test_a_mesh_without_direct_rails_names_all_remotes() -> None:
     mesh = {"all": [{"local": a, "remote": b} for a in ("mlx5_0", "mlx5_1") for b in ("mlx5_4", "mlx5_5")]}
     found = judged(EVEN, counters({0: N, 1: N}, {4: N // 2, 5: 3 * N // 2}), rails=mesh)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 
 import pytest
 
@@ -146,6 +146,17 @@ def test_workers_that_never_arrive_are_not_waited_for_for_ever() -> None:
     assert not barrier.arrive(lambda: None, timeout_s=0.01)
     assert barrier.failure == "not all 2 workers arrived within 0.01 s: 1 did"
     assert not barrier.arrive(lambda: None, timeout_s=SOON_S)
+
+
+def test_a_snapshot_that_takes_too_long_is_not_laid_to_workers(pool: ThreadPoolExecutor) -> None:
+    barrier = MeasurementBarrier(2)
+    snapshot = Snapshots(held=True)
+    arrivals = [pool.submit(barrier.arrive, snapshot, 1.0) for _ in range(2)]
+    waiting = next(as_completed(arrivals, SOON_S))
+    assert waiting.result() is False
+    snapshot.may_end.set()
+    assert results(arrivals) == {False}
+    assert barrier.failure == "all 2 workers arrived, but the start snapshot took over 1.0 s"
 
 
 def test_a_barrier_without_workers_is_refused() -> None:

@@ -156,6 +156,39 @@ def test_refused(text: str, words: str) -> None:
         read_counters(text)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"\\ud800": 1}',
+        '{"source": {"\\ud800": 5}}',
+        '{"source": {"a": {"counters": {"port_xmit_data\\ud800": 1, "x": 1}, "\\u001b[2J": 1}}, "\\u001b[2J": 1}',
+        '{"source": [{"device": "\\ud800", "port": "x"}]}',
+        '{"source": {"a": {"port_xmit_data": "\\ud800"}}}',
+        '{"source": {"%s": 5}}' % ("a" * 10_000),
+        '# source\n\x1b[31mport_xmit_data{port="1"} 5\n',
+    ],
+)
+def test_what_is_refused_is_said_in_few_characters_that_can_be_shown(text: str) -> None:
+    with pytest.raises(CountersError) as caught:
+        read_counters(text)
+    said = (str(caught.value), caught.value.message, caught.value.field)
+    assert all(one.isprintable() for one in said)
+    assert max(map(len, said)) <= 700
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        f"{SYSFS}{' ' * 200_000}x y",
+        f"{(SYSFS + ':') * 30_000} x",
+    ],
+    ids=["blanks", "paths"],
+)
+def test_a_long_row_is_refused_in_time_that_grows_with_its_length(row: str) -> None:
+    with pytest.raises(CountersError, match="line 2: neither a sysfs counter nor Prometheus"):
+        read_counters(f"# source\n{row}")
+
+
 def _one(transmit: object) -> str:
     return json.dumps({"source": {"mlx5_0": {"port_xmit_data": transmit}}})
 

@@ -59,3 +59,5 @@ def test_unknown_names_are_errors() -> None:
         check_names(rails, {"mlx5_0"}, set())
     with pytest.raises(RailFileError, match="unknown remote device mlx5_5"):
         check_names(rails, {"mlx5_0", "mlx5_1"}, {"mlx5_4"})
+    with pytest.raises(RailFileError, match=r"the records have a00, .*, a15 and 4 more$"):
+        check_names(rails, {f"a{i:02}" for i in range(20)}, set())

@@ -6,6 +6,7 @@ import json
 import uuid
 from typing import Any
 
+import httpx
 import pytest
 from fastapi.testclient import TestClient
 
@@ -89,12 +90,15 @@ def test_list_is_paged_newest_first_and_of_one_replica(client: TestClient, windo
         ({"after": {**UPLOAD["after"], "unit": "words4"}}, "body.unit", "a snapshot says words4"),
         ({"unit": "words"}, "body.unit", "words4"),
         ({"records": ""}, "body.records", "at least 1"),
+        ({"before": '{"\\ud800": 1}'}, "body.before", r"\ud800: is none of"),
+        ({"before": {"source": {"\ud800": 5}}}, "body.before", r"source.\ud800: must be"),
+        ({"rails": {"\ud800": 5}}, "body.rails", "neither"),
     ],
 )
 def test_refused_with_the_place_and_nothing_stored(
     client: TestClient, windows: str, changes: dict[str, Any], field: str, words: str
 ) -> None:
-    refused = client.post(windows, json={**UPLOAD, **changes})
+    refused = _post(client, windows, {**UPLOAD, **changes})
     assert refused.status_code == 422, refused.text
     (error,) = refused.json()["errors"]
     assert error["field"] == field
@@ -102,11 +106,17 @@ def test_refused_with_the_place_and_nothing_stored(
     assert client.get(windows).json()["items"] == []
 
 
-def test_texts_that_postgresql_cannot_hold_as_json_are_kept(client: TestClient, windows: str) -> None:
-    odd = {**UPLOAD, "rails": {**RAILS, "note": "\0"}}
-    created = client.post(windows, json=odd)
+@pytest.mark.parametrize("note", ["\0", "\ud800", "é"])
+def test_texts_that_postgresql_cannot_hold_as_json_are_kept(client: TestClient, windows: str, note: str) -> None:
+    odd = {**UPLOAD, "rails": {**RAILS, "note": note}}
+    created = _post(client, windows, odd)
     assert created.status_code == 201, created.text
     assert client.get(created.json()["links"]["upload"]).json() == odd
+
+
+def _post(client: TestClient, url: str, document: dict[str, Any]) -> httpx.Response:
+    """Send JSON in ASCII, whose escapes can say what UTF-8 cannot."""
+    return client.post(url, content=json.dumps(document), headers={"Content-Type": "application/json"})
 
 
 def test_unknown_replica(client: TestClient) -> None:

@@ -74,7 +74,17 @@ def test_every_format_is_told_by_its_content(form: Format) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["hello", "[1, 2]", "{}", '{"gpus": [], "all": []}', "rank\n0\n", "a,b,c\n1,2,3\n", '{"x:y": [[], []]}'],
+    [
+        "hello",
+        "[1, 2]",
+        "{}",
+        '{"gpus": [], "all": []}',
+        "rank\n0\n",
+        "a,b,c\n1,2,3\n",
+        '{"x:y": [[], []]}',
+        "r" * 2**18,
+        'rank,"h',
+    ],
 )
 def test_what_is_unknown_or_ambiguous_lists_the_formats(text: str) -> None:
     with pytest.raises(UnknownFormat) as caught:
@@ -210,6 +220,7 @@ def test_csv() -> None:
     assert found.switches("leaf-2") == ("leaf-2", "spine-1", "core")
     for mark in (";", "\t"):
         assert read([CSV.replace(",", mark)]).placement == found
+    assert read([CSV.replace("\n", "\r")]).placement == found
     assert read(["rank,nic\n0,m\n1,n\n"], hosts=("x",)).placement.hosts == (0, 0)
 
 
@@ -249,6 +260,16 @@ def laid(document: Any, onto: Placement = ONTO, local: str = "a", remote: str = 
 
 def test_direct_pairs_are_one_rail() -> None:
     assert laid(RAILS) == ["mlx5_0", "mlx5_1", "mlx5_1", "mlx5_0", None, None]
+
+
+@pytest.mark.parametrize("document", [{"direct": RAILS["direct"]}, {"all": RAILS["direct"]}])
+def test_either_list_may_stand_alone(document: Any) -> None:
+    assert laid(document) == laid(RAILS)
+
+
+def test_a_pair_may_say_more_than_is_needed() -> None:
+    more = [{**pair, "weight": 1} for pair in RAILS["direct"]]
+    assert laid({"all": more, "direct": more}) == laid(RAILS)
 
 
 def test_a_rail_that_is_known_keeps_its_name() -> None:

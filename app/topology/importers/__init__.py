@@ -13,7 +13,6 @@ left out.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
@@ -118,10 +117,10 @@ def _draft(text: str, form: Format, host: str | None, *, alone: bool) -> Draft:
 def _document(text: str, host: str | None) -> Draft:
     """The topology document, or a version as the service answers it; checked here: errors point into the text."""
     root = json_text.parse(text)
-    root.members("a topology document")
+    members = root.members("a topology document")
     if host is not None:
         raise ImportRefused("a topology document names its hosts; leave the host out")
-    stated = {name: value for name, value in json.loads(text).items() if name not in _OF_A_VERSION}
+    stated = {name: node.plain() for name, node in members.items() if name not in _OF_A_VERSION}
     try:
         document = TopologyIn.model_validate(stated)
     except ValidationError as error:

@@ -12,18 +12,22 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from app.localization.placement import PLACE_FIELDS
 from app.topology.errors import ImportRefused
 from app.topology.importers.draft import Draft
 
-FIELDS = ("rank", "host", "device", "nic", "rail", "leaf", "rack")
+FIELDS = ("rank", *PLACE_FIELDS)
 _TIER = re.compile(r"tier([1-9]\d?)")
 _DELIMITERS = ",;\t"
 
 
 def has_header(text: str) -> bool:
     """Whether the first line that is not empty is a header."""
-    line = next((line for line in text.split("\n") if line.strip()), "")
-    names = _names(next(csv.reader([line], delimiter=_delimiter(line)), []))
+    try:
+        _, cells = next(_rows(text), (1, []))
+    except ImportRefused:
+        return False
+    names = _names(cells)
     return "rank" in names and len(names) > 1
 
 
@@ -104,7 +108,7 @@ def _gpu(row: Mapping[str, str], names: Sequence[str], line: int, host: str | No
         raise ImportRefused(f"rank {rank!r} is no number from 0", line, names.index("rank") + 1)
     if host is None and not row["host"]:
         raise ImportRefused("the host is empty", line, names.index("host") + 1)
-    stated = {name: row[name] for name in FIELDS[1:] if row.get(name)}
+    stated = {name: row[name] for name in PLACE_FIELDS if row.get(name)}
     return {"rank": int(rank), **({} if host is None else {"host": host}), **stated}
 
 

@@ -58,6 +58,12 @@ class Node:
             raise self.refuse(f"{what} must be a string that is not empty")
         return self.value
 
+    def plain(self) -> Any:
+        """The value without places, as `json.loads` gives it."""
+        if isinstance(self.value, dict):
+            return {name: node.plain() for name, node in self.value.items()}
+        return [node.plain() for node in self.value] if isinstance(self.value, list) else self.value
+
     def find(self, path: tuple[str | int, ...]) -> Node:
         """The value at a path, or the last one on the way to it that is there."""
         node = self

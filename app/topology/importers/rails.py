@@ -1,8 +1,9 @@
 """TENT rail file: which NIC of this host reaches which NIC of the other.
 
 ``{"all": [{"local": "mlx5_0", "remote": "mlx5_1"}], "direct": [...]}``. ``all`` are the eligible pairs, ``direct``
-those that are on one rail. It names no GPU, so it is laid onto a topology that does. TENT itself falls back to its
-own mapping when such a file is missing, empty or names a NIC that is not there; here these are errors.
+those that are on one rail; either may stand alone. It names no GPU, so it is laid onto a topology that does. TENT
+itself falls back to its own mapping when such a file is missing, empty or names a NIC that is not there; here that
+is an error.
 """
 
 from __future__ import annotations
@@ -63,8 +64,8 @@ def parse(text: str) -> Rails:
     Raises
     ------
     ImportRefused
-        Empty, other parts than ``all`` and ``direct``, no pair in ``all``, a pair that stands twice, a direct pair
-        that is not in ``all``, or a local NIC with two direct ones.
+        Empty, other parts than ``all`` and ``direct``, no pair, a pair that stands twice, a direct pair that is
+        not in ``all``, or a local NIC with two direct ones.
     """
     if not text.strip():
         raise ImportRefused("the rail file is empty", 1, 1)
@@ -73,10 +74,10 @@ def parse(text: str) -> Rails:
     for part, node in members.items():
         if part not in {"all", "direct"}:
             raise node.refuse(f"{part!r} is no part of a rail file; 'all' and 'direct' are")
-    if "all" not in members or not members["all"].elements("'all'"):
-        raise members.get("all", root).refuse("'all' must name at least one pair of NICs")
-    every = _pairs(members["all"])
     direct = _pairs(members["direct"]) if "direct" in members else ()
+    every = _pairs(members["all"]) if "all" in members else direct
+    if not every:
+        raise members.get("all", root).refuse("'all' must name at least one pair of NICs")
     _check_direct(every, direct)
     return Rails(every, direct)
 
@@ -122,8 +123,8 @@ def _pairs(node: Node) -> tuple[RailPair, ...]:
     found: dict[tuple[str, str], RailPair] = {}
     for entry in node.elements("a list of pairs"):
         members = entry.members("a pair")
-        if set(members) != {"local", "remote"}:
-            raise entry.refuse("a pair must have 'local' and 'remote', and nothing else")
+        if not {"local", "remote"} <= set(members):
+            raise entry.refuse("a pair must have 'local' and 'remote'")
         names = (members["local"].string("'local'"), members["remote"].string("'remote'"))
         if names in found:
             raise entry.refuse(f"the pair {names[0]} to {names[1]} stands twice")
