@@ -170,10 +170,11 @@ def _refused(error: ImportRefused, path: Path, as_json: bool) -> Exception:
 
 def _show(placement: Placement) -> None:
     """Print a table, a GPU a line."""
-    fields = ("host", "device", "nic", "rail", "leaf", "rack")
-    rows = [["rank", *fields]]
+    from app.localization.placement import PLACE_FIELDS
+
+    rows = [["rank", *PLACE_FIELDS]]
     for rank, place in enumerate(placement.places):
-        rows.append([str(rank), *(getattr(place, field) or "-" for field in fields)])
+        rows.append([str(rank), *(getattr(place, field) or "-" for field in PLACE_FIELDS)])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Hashable, Iterable
 from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
@@ -29,6 +30,7 @@ class Document(BaseModel):
 
 
 Model = TypeVar("Model", bound=BaseModel)
+Item = TypeVar("Item", bound=Hashable)
 
 
 def load(text: str, error: type[InputError], line: int | None = None) -> Any:
@@ -67,12 +69,20 @@ def validate(model: type[Model], value: Any, error: type[InputError], line: int 
 
 
 def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+    twice = repeated(name for name, _ in pairs)
+    if twice is not None:
         raise ValueError(f"the key {twice[:80]!r} stands twice in one object")
-    return found
+    return dict(pairs)
+
+
+def repeated(items: Iterable[Item]) -> Item | None:
+    """The first item that has stood before, or None."""
+    seen: set[Item] = set()
+    for item in items:
+        if item in seen:
+            return item
+        seen.add(item)
+    return None
 
 
 def _no_constant(name: str) -> None:

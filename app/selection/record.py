@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from app.selection.documents import Document, Name, load, validate
+from app.selection.documents import Document, Name, load, repeated, validate
 from app.selection.errors import RecordError, UnknownVersionError
 
 SCHEMA_VERSION = 1
@@ -45,9 +45,8 @@ class Selection(Document):
 
     @model_validator(mode="after")
     def _every_device_once(self) -> Self:
-        ids = [device.dev_id for device in self.devices]
-        if len(set(ids)) != len(ids):
-            twice = next(i for i in ids if ids.count(i) > 1)
+        twice = repeated(device.dev_id for device in self.devices)
+        if twice is not None:
             raise ValueError(f"devices: dev_id {twice} stands twice")
         return self
 

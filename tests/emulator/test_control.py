@@ -47,10 +47,14 @@ def test_shared_parts_are_set_and_unknown_ones_refused_with_what_exists(replica,
 
 def test_a_schedule_replaces_the_faults_in_turn(replica, client):
     replica.set_faults(["gpu:1*2"])
-    replica.schedule_faults({0.3: [], 0.2: ["gpu:2*2", "leaf:0*2"], 86_400: ["gpu:3*2"]})
+    later = {"after_s": 86_400.0, "faults": ["gpu:3*2"]}
+    replica.schedule_faults({0.05: ["gpu:2*2", "leaf:0*2"], 86_400: ["gpu:3*2"]})
     until(client, ["gpu:2*2", "leaf:0*2"])
+    assert faults(client)["schedule"] == [later]
+    # Given in another order than their times: the later of the two stays.
+    replica.schedule_faults({0.1: [], 0.05: ["gpu:4*2"], 86_400: ["gpu:3*2"]})
     until(client, [])
-    assert faults(client) == {"faults": [], "schedule": [{"after_s": 86_400.0, "faults": ["gpu:3*2"]}]}
+    assert faults(client) == {"faults": [], "schedule": [later]}
 
 
 def test_setting_faults_ends_the_schedule(replica, client):

@@ -61,3 +61,8 @@ def test_unknown_names_are_errors() -> None:
         check_names(rails, {"mlx5_0", "mlx5_1"}, {"mlx5_4"})
     with pytest.raises(RailFileError, match=r"the records have a00, .*, a15 and 4 more$"):
         check_names(rails, {f"a{i:02}" for i in range(20)}, set())
+
+
+def test_one_key_many_times_is_refused_in_linear_time() -> None:
+    with pytest.raises(RailFileError, match="the key 'a' stands twice"):
+        read_rails("{" + ",".join(['"a": 1'] * 200_000) + "}")
