@@ -64,6 +64,12 @@ class Settings(BaseSettings):
     )
     max_body_bytes: int = Field(default=4 << 20, ge=1024, description="Largest request body.")
     probe_timeout_s: float = Field(default=30.0, gt=0, le=600, description="Deadline of one probe's requests.")
+    warm_up_s: float = Field(
+        default=1.0,
+        ge=0,
+        le=60,
+        description="Ranks are warmed up for at least so long, and each at least once, before a worker measures.",
+    )
     slice_s: float = Field(default=60.0, gt=0, le=90, description="A job gives its worker back after this.")
     lease_s: float = Field(default=15.0, gt=1, le=300, description="A silent worker loses its job after this.")
     sweep_s: float = Field(default=5.0, gt=0, le=300, description="How often the tick looks for lost jobs.")

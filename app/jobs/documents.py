@@ -23,7 +23,7 @@ def with_verdicts(db: Session, jobs: Sequence[Job]) -> list[JobOut]:
 def job(row: Job, verdict: dict[str, Any] | None) -> JobOut:
     """One job."""
     links = {"self": f"/jobs/{row.id}", "replica": f"/replicas/{row.replica_id}"}
-    links |= {name: f"/jobs/{row.id}/{name}" for name in ("probes", "log", "events")}
+    links |= {name: f"/jobs/{row.id}/{name}" for name in ("probes", "log", "events", "selection")}
     if row.state in LIVE:
         links["cancel"] = f"/jobs/{row.id}/cancel"
     if "webhook_id" in row.request:

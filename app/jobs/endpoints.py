@@ -9,9 +9,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Header, Query, Response
 from fastapi.responses import StreamingResponse
 
-from app.jobs import documents, repository, service
+from app.jobs import documents, repository, selection, service
 from app.jobs.documents import LIVE
 from app.jobs.schemas import JobOut, LocalizeRequest, Outcome, PlanOut, ProbeOut, State
+from app.jobs.selection import SelectionOut
 from app.jobs.watch import watch
 from app.kit import broker, headers, paging
 from app.kit.auth import require
@@ -172,6 +173,34 @@ def log(job_id: uuid.UUID, db: Db) -> StreamingResponse:
         events.append(Event("verdict", {"verdict": verdict}))
     db.close()  # a slow reader must not keep a connection of the pool
     return StreamingResponse(_lines(events), media_type="application/x-ndjson")
+
+
+@router.get(
+    "/jobs/{job_id}/selection", operation_id="getJobSelection", dependencies=READ, responses=responses(404)
+)
+def selected(job_id: uuid.UUID, db: Db) -> SelectionOut:
+    """Which rails (probe endpoints) carried the job's probes.
+
+    Slices and bytes by rail, requests over one rail or several, scheduled exploration, and how evenly they were
+    spread, over all measured phases; a phase that failed has no numbers, and the answer says why.
+    """
+    return selection.selection(db, service.get(db, job_id))
+
+
+@router.get(
+    "/jobs/{job_id}/selection.jsonl",
+    operation_id="getJobSelectionRecords",
+    dependencies=READ,
+    response_class=StreamingResponse,
+    responses={
+        200: {"content": {"application/x-ndjson": {"schema": {"type": "string"}}}, "description": "JSON lines"},
+        **responses(404),
+    },
+)
+def selection_records(job_id: uuid.UUID, db: Db) -> StreamingResponse:
+    """The same as `rdma_selection_metrics` records, one a measured phase, each followed by `target_metrics`."""
+    lines = "".join(f"{line}\n" for line in selection.records(db, service.get(db, job_id)))
+    return StreamingResponse(iter([lines]), media_type="application/x-ndjson")
 
 
 def _lines(events: list[Event]) -> Iterator[str]:

@@ -66,6 +66,19 @@ class JobEvent(Base):
     created_at: Mapped[CreatedAt]
 
 
+class JobWindow(Base):
+    """The measured phase of one attempt at a job: its selection records, or why there are none."""
+
+    __tablename__ = "job_windows"
+
+    job_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True)
+    attempt: Mapped[int] = mapped_column(primary_key=True)
+    record: Mapped[dict[str, Any] | None]
+    target: Mapped[dict[str, Any] | None]
+    failure: Mapped[str | None]
+    created_at: Mapped[CreatedAt]
+
+
 class JobVerdict(Base):
     """The verdict of a job, and the baseline that later jobs compare with."""
 

@@ -29,7 +29,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import JSONB, insert
 from sqlalchemy.orm import Session, aliased
 
-from app.jobs.models import Job, JobEvent, JobVerdict
+from app.jobs.models import Job, JobEvent, JobVerdict, JobWindow
 from app.kit import paging
 from app.localization.events import ANSWERS, Event
 
@@ -137,6 +137,18 @@ def events(db: Session, job_id: uuid.UUID) -> list[Event]:
     """The whole log of a job, in order."""
     rows = db.execute(select(JobEvent.type, JobEvent.data).where(JobEvent.job_id == job_id).order_by(JobEvent.seq))
     return [Event(row.type, row.data) for row in rows]
+
+
+def windows(db: Session, job_id: uuid.UUID) -> Sequence[JobWindow]:
+    """Measured phases of a job, in order."""
+    return db.scalars(select(JobWindow).where(JobWindow.job_id == job_id).order_by(JobWindow.attempt)).all()
+
+
+def attempts(db: Session, job_id: uuid.UUID) -> list[int]:
+    """Attempts that stored an answer, ascending."""
+    answers = JobEvent.type.in_(ANSWERS)
+    query = select(JobEvent.attempt).where(JobEvent.job_id == job_id, answers).distinct()
+    return list(db.scalars(query.order_by(JobEvent.attempt)))
 
 
 def last_seq(db: Session, job_id: uuid.UUID) -> int:

@@ -16,7 +16,7 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session as DbSession
 
 from app.jobs import accounts, outcomes, repository
-from app.jobs.models import Job, JobVerdict
+from app.jobs.models import Job, JobVerdict, JobWindow
 from app.kit import logs
 from app.kit.secrets import SecretsError
 from app.localization.errors import LocalizationError
@@ -29,6 +29,7 @@ from app.probing.budget import Budget
 from app.probing.errors import PreflightError
 from app.probing.preflight import preflight
 from app.probing.prober import ProbeInterruptedError, Prober
+from app.probing.rails import Measured
 from app.replicas import service as replicas
 from app.replicas.models import Replica
 from app.settings import Settings
@@ -133,7 +134,15 @@ class _Slice:
             return self._fail("log_mismatch", f"the job's log does not fit this version of the service: {error}")
         limits = self._replica.document["limits"]
         budget = Budget(limits["probes_per_second"], limits["tokens_per_second"])
-        async with Prober(access, session.settings, budget, interrupted=self._unwanted) as prober:
+        prober = Prober(
+            access,
+            session.settings,
+            budget,
+            interrupted=self._unwanted,
+            rails=self._job.request.get("rail_selection", "smart"),
+            warm_up_s=self._settings.warm_up_s,
+        )
+        async with prober:
             return await self._probe(session, prober)
 
     async def _probe(self, session: Session, prober: Prober) -> SliceEnd:
@@ -142,13 +151,30 @@ class _Slice:
                 self._take(session, stop)
             elif time.monotonic() >= self._ends_at or self._stopping():
                 await prober.leave()
+                self._keep_window(prober)
                 return self._give_back()
             else:
                 with suppress(ProbeInterruptedError):  # the next turn finds out why
                     self._take(session, await prober.measure(upcoming))
         if self._heard.stop is None:  # else nothing more is sent, not even to park ranks
             await prober.leave()
+        self._keep_window(prober)
         return self._end(upcoming)
+
+    def _keep_window(self, prober: Prober) -> None:
+        """What was selected in this attempt; it is committed with the attempt's end, or not at all."""
+        found = prober.selection()
+        if found == Measured():
+            return
+        self._db.add(
+            JobWindow(
+                job_id=self._job.id,
+                attempt=self._job.attempt,
+                record=None if found.record is None else found.record.model_dump(),
+                target=None if found.target is None else found.target.model_dump(),
+                failure=found.failure,
+            )
+        )
 
     def _unwanted(self) -> bool:
         """Whether a measurement that was begun need not be sent any more."""

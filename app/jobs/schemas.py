@@ -70,6 +70,11 @@ class LocalizeRequest(BaseModel):
     signal: Literal["tbt", "ttft"] = Field(default="tbt", description="The latency that is judged.")
     prompt_tokens: int = Field(default=16, ge=1, le=100_000, description="Prompt tokens a destination.")
     decode_tokens: int = Field(default=16, ge=2, le=10_000, description="Decoded tokens a destination.")
+    rail_selection: Literal["smart", "baseline"] = Field(
+        default="smart",
+        description="Where several URLs reach a rank: `smart` prefers the one that answers sooner, `baseline` goes"
+        " round.",
+    )
     seed: int = Field(default=0, ge=0, le=2**53 - 1)
     deadline_s: float = Field(
         default=900.0, gt=0, le=86_400, allow_inf_nan=False, description="From now, seconds."
@@ -245,5 +250,8 @@ class ProbeOut(BaseModel):
     tbt_ms: float | None = None
     ttft_ms: float | None = None
     wall_ms: float
+    rails: list[int] | None = Field(
+        default=None, description="Which of the replica's probe endpoints carried it, where it has several."
+    )
     code: str | None = Field(default=None, description="Why it failed.")
     detail: str | None = None

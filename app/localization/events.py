@@ -31,7 +31,9 @@ class Event:
     data : dict
         Plain JSON types. Answers carry ``number``, ``repeat``, ``members``, ``phase``, ``purpose``,
         ``sequences`` (of a clique) or ``shape`` (of anything else), and ``wall_ms``; ``measured`` adds
-        ``tbt_ms`` and ``ttft_ms``; ``timed_out`` adds ``waited_ms``, ``engine_alive`` and ``in_flight``;
+        ``tbt_ms`` and ``ttft_ms``;
+        ``timed_out`` adds ``waited_ms``, ``engine_alive`` and ``in_flight``; both add ``rails``, which carried it,
+        where there are several;
         ``failed`` adds ``code``, ``detail``, ``rank`` and ``in_flight``. ``cancelled`` may carry ``code`` and
         ``detail``: why.
     """
@@ -67,7 +69,7 @@ def measured(probe: Probe, *, tbt_ms: float | None, ttft_ms: float, wall_ms: flo
 
 
 def timed_out(
-    probe: Probe, *, waited_ms: float, engine_alive: bool, wall_ms: float, in_flight: Iterable[int]
+    probe: Probe, *, waited_ms: float, engine_alive: bool, wall_ms: float, in_flight: Iterable[int], **extra: Any
 ) -> Event:
     """A probe that hit its deadline: right-censored, at least ``waited_ms`` slow.
 
@@ -81,6 +83,7 @@ def timed_out(
             "engine_alive": engine_alive,
             "in_flight": sorted(in_flight),
             "wall_ms": wall_ms,
+            **extra,
         },
     )
 
@@ -158,6 +161,8 @@ def _check_answer(kind: str, data: Mapping[str, Any], place: str) -> None:
     for name in (*numbers, "wall_ms"):
         if not _is_latency(data.get(name)) and not (name == "tbt_ms" and data.get(name) is None):
             raise EventError(f"{place}: {name} must be a finite number, zero or above")
+    if "rails" in data and not _are_ranks(data["rails"]):
+        raise EventError(f"{place}: rails must be a list of whole numbers")
     if kind == "timed_out" and type(data.get("engine_alive")) is not bool:
         raise EventError(f"{place}: engine_alive must be true or false")
     if kind == "timed_out" and not _are_ranks(data.get("in_flight")):

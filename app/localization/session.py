@@ -6,6 +6,7 @@ benchmark and replay drive the same object; feeding a stored log into a new sess
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 
 from app.localization.errors import EventError
@@ -43,6 +44,7 @@ class Session:
         self._steps = self.strategy.run()
         self._seconds = 0.0
         self._failures = 0
+        self._rails: dict[int, set[int]] = defaultdict(set)
         self.done = 0
         self._pending: Probe | None = None
         self._verdict: Verdict | None = None
@@ -101,6 +103,7 @@ class Session:
             self._stop(_engine_hung(in_flight, first=self.done == 0 and in_flight == [0]))
         else:
             self._failures = 0
+            self._rails[probe.number].update(event.data.get("rails", ()))
             self.done += 1
             self._advance(self._reading(event))
 
@@ -132,12 +135,21 @@ class Session:
             self._pending = next(self._steps) if reading is None else self._steps.send(reading)
         except StopIteration:
             self._pending = None
-            self._verdict = conclude(self.strategy, interrupted=None, complete=True, seconds=self._seconds)
+            self._verdict = self._conclude(None)
 
     def _stop(self, why: Note) -> None:
         self._steps.close()
         self._pending = None
-        self._verdict = conclude(self.strategy, interrupted=why, complete=False, seconds=self._seconds)
+        self._verdict = self._conclude(why)
+
+    def _conclude(self, interrupted: Note | None) -> Verdict:
+        return conclude(
+            self.strategy,
+            interrupted=interrupted,
+            complete=interrupted is None,
+            seconds=self._seconds,
+            rails=self._rails,
+        )
 
 
 def resume(settings: Settings, events: Iterable[Event]) -> Session:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Set
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from app.localization.single_rail import single_rail_notes
 from app.localization.strategies.base import Note, Report, Strategy, Suspect
 
 Outcome = Literal["localized", "healthy", "uniform_slowdown", "inconclusive"]
@@ -55,7 +57,14 @@ class Verdict:
         return [suspect.name for suspect in self.suspects]
 
 
-def conclude(strategy: Strategy, *, interrupted: Note | None, complete: bool, seconds: float) -> Verdict:
+def conclude(
+    strategy: Strategy,
+    *,
+    interrupted: Note | None,
+    complete: bool,
+    seconds: float,
+    rails: Mapping[int, Set[int]],
+) -> Verdict:
     """Make the verdict from what a strategy knows.
 
     Parameters
@@ -68,9 +77,11 @@ def conclude(strategy: Strategy, *, interrupted: Note | None, complete: bool, se
         Whether the strategy ran to its end.
     seconds : float
         Wall time of all probes.
+    rails : mapping of int to set of int
+        Which of several rails carried each probe.
     """
     report = strategy.report(complete=complete)
-    notes = [*report.notes, *([interrupted] if interrupted else [])]
+    notes = [*report.notes, *([interrupted] if interrupted else []), *single_rail_notes(report.suspects, rails)]
     outcome = _outcome(report, notes)
     cost = strategy.record.cost(seconds)
     return Verdict(

@@ -25,11 +25,19 @@ class ProbeEndpoint:
     rank_choice : {"header", "url", "none"}
         How a request picks one: ``header`` counts from the endpoint's first rank; ``url`` means that the
         endpoint has one rank only.
+    rail : str
+        Name of the way there; empty: the URL's own.
     """
 
     target: Target
     ranks: tuple[int, ...]
     rank_choice: RankChoice
+    rail: str = ""
+
+    @property
+    def label(self) -> str:
+        """What it is called as a rail."""
+        return self.rail or self.target.authority
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +51,7 @@ class ReplicaAccess:
     gpu_tokens : sequence of int, shape (n,)
         The token whose experts all sit on GPU r.
     endpoints : sequence of ProbeEndpoint
-        Together they hold every rank once.
+        Together they hold every rank; several that hold the same one are rails to it.
     guard : Guard
         Allow-list for connecting.
     logprobs : mapping of int to float
@@ -54,6 +62,8 @@ class ReplicaAccess:
         Deadline of one probe.
     max_num_seqs, max_num_batched_tokens : int or None
         Sequences that a rank runs at once, and tokens that it takes in a step, from the manifest; None: unknown.
+    token_bytes : int
+        Bytes of a token's hidden state.
     """
 
     model: str
@@ -66,7 +76,8 @@ class ReplicaAccess:
     probe_timeout_s: float = 30.0
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None
+    token_bytes: int = 1
 
     def endpoint_of(self, rank: int) -> ProbeEndpoint:
-        """The endpoint that holds a rank."""
+        """The first endpoint that holds a rank."""
         return next(e for e in self.endpoints if rank in e.ranks)

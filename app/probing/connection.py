@@ -33,12 +33,14 @@ class RankConnection:
         The replica.
     rank : int
         The rank that requests on this connection are for.
+    endpoint : ProbeEndpoint, optional
+        Which of its endpoints; default: the first.
     """
 
-    def __init__(self, access: ReplicaAccess, rank: int) -> None:
+    def __init__(self, access: ReplicaAccess, rank: int, endpoint: ProbeEndpoint | None = None) -> None:
         self._access = access
         self._rank = rank
-        self._endpoint: ProbeEndpoint = access.endpoint_of(rank)
+        self._endpoint: ProbeEndpoint = endpoint or access.endpoint_of(rank)
         self._recorder: AnswerRecorder | None = None
 
     async def open(self) -> Failure | None:

@@ -23,6 +23,8 @@ FailureCode = Literal[
     "bad_response",  # no HTTP, or no JSON where JSON is due
     "address_refused",  # the outbound guard
 ]
+#: Nothing could be sent.
+UNREACHABLE: frozenset[FailureCode] = frozenset({"rank_refused", "endpoint_unreachable"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,7 +123,7 @@ def _plain(text: str, length: int) -> str:
 async def _check_rank(client: httpx.AsyncClient, access: ReplicaAccess, endpoint: ProbeEndpoint) -> None:
     """Ask the endpoint's last rank for an echo: it exists, it is the right model, and its experts answer."""
     rank, url = endpoint.ranks[-1], endpoint.target.url
-    prompts = probe_prompts(access, {rank: 1}, tokens=CHECK_TOKENS)
+    prompts = probe_prompts(access, [rank], tokens=CHECK_TOKENS)
     body = completion_body(access, prompts, max_tokens=CHECK_TOKENS, stream=False)
     token = access.gpu_tokens[rank]
     expected = access.logprobs.get(token)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
@@ -15,11 +15,14 @@ from app.localization.probes import Probe
 from app.localization.settings import Settings
 from app.probing.access import ReplicaAccess
 from app.probing.budget import Budget
-from app.probing.errors import Failure
+from app.probing.errors import UNREACHABLE, Failure
 from app.probing.limits import too_heavy
+from app.probing.rails import Choice, Lane, Measured, Rails
 from app.probing.ranks import HungError, Plan, RankRequests
 from app.probing.requests import probe_prompts, probe_tokens
+from app.probing.stream import Tokens
 from app.probing.window import Window, common_window, flatten
+from app.selection.selector import Strategy
 
 # Probes whose common window was too short are taken again, so often.
 MAX_DISCARDS = 5
@@ -60,6 +63,10 @@ class Prober:
         Rate limits.
     interrupted : callable
         Asked before anything is sent; when it says so, `measure` gives up.
+    rails : {"smart", "baseline"}
+        How the URL of each sequence is chosen, where several reach its sender.
+    warm_up_s : float
+        Ranks are warmed up for at least so long, and each at least once.
     """
 
     def __init__(
@@ -69,14 +76,20 @@ class Prober:
         budget: Budget,
         *,
         interrupted: Callable[[], bool] = lambda: False,
+        rails: Strategy = "smart",
+        warm_up_s: float = 0.0,
     ) -> None:
         self._interrupted = interrupted
         self._access = access
         self._settings = settings
         self._budget = budget
-        self._ranks = RankRequests(access, settings.gpus)
+        self._ranks = RankRequests(access)
+        self._rails = Rails(access, settings.tokens, rails)
+        self._warm_up_s = warm_up_s
         # Ranks whose last request went to their own GPU: their idle dummy steps disturb nobody.
         self._parked: set[int] = set()
+        # The rails of the probe that was sent last.
+        self._used: list[int] = []
         self._warm = False
         self._hung = False
 
@@ -101,6 +114,10 @@ class Prober:
         """Close all connections."""
         self._ranks.close()
 
+    def selection(self) -> Measured:
+        """What was selected for the measured probes; to be asked once, after the last one."""
+        return self._rails.finish()
+
     async def measure(self, probe: Probe) -> Event:
         """Take one measurement, whatever comes of it.
 
@@ -118,7 +135,7 @@ class Prober:
         refused = too_heavy(self._access, probe, self._settings)
         if refused is not None:
             self._ranks.in_flight = []
-            return self._event(probe, refused, wall_ms=0.0, discarded=0)
+            return self._end(probe, refused, wall_ms=0.0, discarded=0)
         tokens = probe_tokens(probe, self._settings.tokens)
         discarded, spent_s = 0, 0.0
         while True:
@@ -128,8 +145,15 @@ class Prober:
             spent_s += time.perf_counter() - started
             too_short = isinstance(outcome, Failure) and outcome.code == "no_common_window"
             if not too_short or discarded == MAX_DISCARDS:
-                return self._event(probe, outcome, wall_ms=round(1000 * spent_s, 3), discarded=discarded)
+                return self._end(probe, outcome, wall_ms=round(1000 * spent_s, 3), discarded=discarded)
             discarded += 1
+
+    def _end(self, probe: Probe, outcome: Window | Failure | Censored, *, wall_ms: float, discarded: int) -> Event:
+        if isinstance(outcome, Censored):
+            self._rails.fail(f"probe {probe.number} found no answer in {outcome.waited_ms / 1000:.1f} s")
+        elif isinstance(outcome, Failure):
+            self._rails.fail(f"probe {probe.number} failed: {outcome.code}")
+        return self._event(probe, outcome, wall_ms=wall_ms, discarded=discarded)
 
     async def _pause(self, seconds: float) -> None:
         """Wait for the budget, awake enough to be interrupted."""
@@ -145,6 +169,7 @@ class Prober:
     def _event(
         self, probe: Probe, outcome: Window | Failure | Censored, *, wall_ms: float, discarded: int
     ) -> Event:
+        rails = {"rails": self._used} if self._rails.several else {}
         if isinstance(outcome, Censored):
             return timed_out(
                 probe,
@@ -152,6 +177,7 @@ class Prober:
                 engine_alive=outcome.engine_alive,
                 in_flight=self._ranks.in_flight,
                 wall_ms=wall_ms,
+                **rails,
             )
         if isinstance(outcome, Failure):
             return failed(
@@ -171,6 +197,7 @@ class Prober:
             skew_ms=round(outcome.skew_ms, 4),
             window=round(outcome.share, 4),
             discarded=discarded,
+            **rails,
         )
 
     async def _attempt(self, probe: Probe) -> Window | Failure | Censored:
@@ -178,9 +205,12 @@ class Prober:
         try:
             failure = await self._park(probe)
             parking = False
-            return failure or await self._probe(probe)
+            outcome = failure or await self._probe(probe)
+            return self._other_way(outcome) if isinstance(outcome, Failure) else outcome
         except HungError as hung:
             under_test = self._ranks.in_flight
+            if (silent := await self._silent_rail(hung.late)) is not None:
+                return silent
             alive = await self._engine_alive()
             self._hung = not alive
             self._ranks.in_flight = under_test
@@ -203,39 +233,70 @@ class Prober:
         return await self._park_ranks(self._to_park(probe))
 
     async def _warm_up(self) -> Failure | None:
-        """Park every rank, one after the other: if one hangs or refuses, it alone is under test."""
-        for rank in range(self._settings.gpus):
-            if self._interrupted():
-                raise ProbeInterruptedError
-            failure = await self._park_ranks([rank])
-            if failure is not None:
-                return failure
+        """Park every rank on each of its rails, one after the other: if one hangs or refuses, it alone is under
+        test. Round after round until the warm-up has been long enough.
+        """
+        ends = time.perf_counter() + self._warm_up_s
+        first = True
+        while first or time.perf_counter() < ends:
+            for lane in [Lane(rank, rail) for rank in range(self._settings.gpus) for rail in self._rails.of(rank)]:
+                if not first:
+                    await self._pause(self._budget.reserve(probes=0, tokens=2))
+                if self._interrupted():
+                    raise ProbeInterruptedError
+                if lane.rail not in self._rails.of(lane.rank):
+                    continue  # it was given up meanwhile
+                failure = await self._park_lanes([lane])
+                if failure is not None and not (failure.code in UNREACHABLE and self._rails.lose(lane.rail)):
+                    return failure
+            first = False
         self._warm = True
+        self._rails.begin()
         return None
 
-    async def _park_ranks(self, ranks: Sequence[int]) -> Failure | None:
-        if not ranks:
+    async def _park_ranks(self, ranks: Iterable[int]) -> Failure | None:
+        return await self._park_lanes([self._rails.parking(rank) for rank in ranks])
+
+    async def _park_lanes(self, lanes: list[Lane]) -> Failure | None:
+        if not lanes:
             return None
-        prompts = {r: probe_prompts(self._access, {r: 1}, tokens=1) for r in ranks}
+        prompts = {lane: probe_prompts(self._access, [lane.rank], tokens=1) for lane in lanes}
         outcome = await self._ranks.ask(Plan(prompts, max_tokens=1))
         if isinstance(outcome, Failure):
             return outcome
-        self._parked.update(ranks)
+        self._parked.update(lane.rank for lane in lanes)
         return None
 
     async def _probe(self, probe: Probe) -> Window | Failure:
-        prompts = {
-            sender: probe_prompts(self._access, receivers, tokens=self._settings.prompt_tokens)
-            for sender, receivers in probe.sends.items()
-        }
         looping = {sender for sender, receivers in probe.sends.items() if receivers.keys() == {sender}}
         self._parked -= probe.sends.keys() - looping
-        outcome = await self._ranks.ask(Plan(prompts, self._settings.decode_tokens))
+        choice = self._rails.choose(probe.sends)
+        self._used = choice.rails
+        try:
+            outcome = await self._send(choice)
+        except HungError:
+            self._rails.dropped(choice)
+            raise
         if isinstance(outcome, Failure):
             return outcome
         self._parked |= looping
-        sent_at, tokens = outcome
-        window = common_window(flatten({rank: t.times for rank, t in tokens.items()}), sent_at)
+        return self._window(*outcome)
+
+    async def _send(self, choice: Choice) -> tuple[float, dict[Lane, Tokens]] | Failure:
+        prompts = {
+            lane: probe_prompts(self._access, receivers, tokens=self._settings.prompt_tokens)
+            for lane, receivers in choice.receivers.items()
+        }
+        outcome = await self._ranks.ask(Plan(prompts, self._settings.decode_tokens))
+        if isinstance(outcome, Failure):
+            self._rails.dropped(choice)
+        else:
+            sent_at, tokens = outcome
+            self._rails.answered(choice, {lane: t.last - sent_at for lane, t in tokens.items()})
+        return outcome
+
+    def _window(self, sent_at: float, tokens: Mapping[Lane, Tokens]) -> Window | Failure:
+        window = common_window(flatten(t.times for t in tokens.values()), sent_at)
         if self._settings.signal == "tbt" and not window.usable:
             return Failure(
                 "no_common_window",
@@ -244,16 +305,39 @@ class Prober:
             )
         return window
 
-    async def _engine_alive(self) -> bool:
-        """Whether a rank other than those under test still answers: a hang freezes the whole engine."""
-        others = [r for r in range(self._settings.gpus) if r not in self._ranks.in_flight]
+    def _other_way(self, failure: Failure) -> Failure:
+        """A rail that takes no connections is given up where every rank behind it has another one."""
+        lost = [rail for rail in sorted(self._ranks.refused) if self._rails.lose(rail)]
+        if failure.code not in UNREACHABLE or not lost:
+            return failure
+        return Failure("connection_lost", f"{failure.detail}; what is behind it has another way", failure.rank)
+
+    async def _silent_rail(self, late: list[Lane]) -> Failure | None:
+        """Give up a rail that alone does not answer: its rank does, on another one."""
+        lane = late[0]
+        others = [rail for rail in self._rails.of(lane.rank) if rail != lane.rail]
+        if not others or any(other.rail != lane.rail for other in late):
+            return None
+        if not await self._answers(Lane(lane.rank, others[0])) or await self._answers(lane):
+            return None
+        if not self._rails.lose(lane.rail):
+            return None
+        url = self._access.endpoints[lane.rail].target.url
+        return Failure("connection_lost", f"{url} does not answer; rank {lane.rank} does, another way", lane.rank)
+
+    async def _answers(self, lane: Lane) -> bool:
         try:
-            return await self._park_ranks((others or self._ranks.in_flight)[:1]) is None
+            return await self._park_lanes([lane]) is None
         except HungError:
             return False
 
+    async def _engine_alive(self) -> bool:
+        """Whether a rank other than those under test still answers: a hang freezes the whole engine."""
+        others = [r for r in range(self._settings.gpus) if r not in self._ranks.in_flight]
+        return await self._answers(self._rails.parking((others or self._ranks.in_flight)[0]))
 
-def _parking_failure(ranks: Sequence[int], hung: HungError) -> Failure:
+
+def _parking_failure(ranks: list[int], hung: HungError) -> Failure:
     listed = ", ".join(map(str, ranks))
     return Failure(
         "parking_timed_out",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from app.probing.access import ReplicaAccess
 from app.probing.connection import RankConnection
-from app.probing.errors import Failure
+from app.probing.errors import UNREACHABLE, Failure
+from app.probing.rails import Lane
 from app.probing.requests import completion_body, prepare
 from app.probing.stream import Exchange, Tokens, read_tokens
 
@@ -40,13 +41,13 @@ class Plan:
 
     Parameters
     ----------
-    prompts : dict of int to list of list of int
-        Prompts by sender.
+    prompts : dict of Lane to list of list of int
+        Prompts of each request.
     max_tokens : int
         Tokens to decode a sequence.
     """
 
-    prompts: dict[int, list[list[int]]]
+    prompts: dict[Lane, list[list[int]]]
     max_tokens: int
 
 
@@ -57,11 +58,14 @@ class HungError(Exception):
     ----------
     waited_ms : float
         How long they were waited for.
+    late : list of Lane
+        Those without an answer.
     """
 
-    def __init__(self, waited_ms: float) -> None:
+    def __init__(self, waited_ms: float, late: list[Lane]) -> None:
         super().__init__(f"no answer in {waited_ms:.0f} ms")
         self.waited_ms = waited_ms
+        self.late = late
 
 
 class RankRequests:
@@ -71,54 +75,63 @@ class RankRequests:
     ----------
     access : ReplicaAccess
         The replica.
-    gpus : int
-        Its number of ranks.
     """
 
-    def __init__(self, access: ReplicaAccess, gpus: int) -> None:
+    def __init__(self, access: ReplicaAccess) -> None:
         self._access = access
-        self._connections = {rank: RankConnection(access, rank) for rank in range(gpus)}
+        self._connections = {
+            Lane(rank, rail): RankConnection(access, rank, endpoint)
+            for rail, endpoint in enumerate(access.endpoints)
+            for rank in endpoint.ranks
+        }
         # Ranks whose requests were sent last: the set under test when they fail or hang.
         self.in_flight: list[int] = []
+        # Rails on which the last requests found no connection.
+        self.refused: set[int] = set()
 
     def close(self) -> None:
         """Close all connections."""
         for connection in self._connections.values():
             connection.close()
 
-    async def ask(self, plan: Plan) -> tuple[float, dict[int, Tokens]] | Failure:
-        """Send requests of several ranks at once and read all answers.
+    async def ask(self, plan: Plan) -> tuple[float, dict[Lane, Tokens]] | Failure:
+        """Send all requests at once and read all answers.
 
         Raises
         ------
         HungError
             When an answer is missing at the deadline; the requests are dropped.
         """
-        self.in_flight = sorted(plan.prompts)
-        requests = {
-            rank: prepare(self._access, rank, completion_body(self._access, prompts, max_tokens=plan.max_tokens))
-            for rank, prompts in plan.prompts.items()
-        }
+        self.in_flight = sorted({lane.rank for lane in plan.prompts})
+        requests = {lane: self._prepare(lane, prompts, plan.max_tokens) for lane, prompts in plan.prompts.items()}
         failure = await self._open(requests)
         if failure is not None:
             return failure
         sent_at = time.perf_counter()
-        futures = [self._connections[rank].send(request) for rank, request in requests.items()]
-        _, late = await asyncio.wait(futures, timeout=self._access.probe_timeout_s)
+        futures = {lane: self._connections[lane].send(request) for lane, request in requests.items()}
+        await asyncio.wait(futures.values(), timeout=self._access.probe_timeout_s)
+        late = [lane for lane, future in futures.items() if not future.done()]
         if late:
-            for rank in requests:
-                self._connections[rank].close()
-            raise HungError(round(1000 * (time.perf_counter() - sent_at), 3))
-        results = {rank: self._read(rank, plan) for rank in requests}
+            for lane in requests:
+                self._connections[lane].close()
+            raise HungError(round(1000 * (time.perf_counter() - sent_at), 3), late)
+        results = {lane: self._read(lane, plan) for lane in requests}
         failures = [r for r in results.values() if isinstance(r, Failure)]
         if failures:
             return min(failures, key=lambda f: SEVERITY.index(f.code))
-        return sent_at, {rank: r for rank, r in results.items() if isinstance(r, Tokens)}
+        return sent_at, {lane: r for lane, r in results.items() if isinstance(r, Tokens)}
 
-    async def _open(self, ranks: Mapping[int, object]) -> Failure | None:
+    def _prepare(self, lane: Lane, prompts: list[list[int]], max_tokens: int) -> bytes:
+        body = completion_body(self._access, prompts, max_tokens=max_tokens)
+        return prepare(self._access, lane.rank, body, self._access.endpoints[lane.rail])
+
+    async def _open(self, lanes: Collection[Lane]) -> Failure | None:
         """Open what is not open; a refused rank is only to blame when another one answers."""
-        opened = await asyncio.gather(*(self._connections[rank].open() for rank in ranks))
+        opened = await asyncio.gather(*(self._connections[lane].open() for lane in lanes))
         failures = [f for f in opened if f is not None]
+        self.refused = {
+            lane.rail for lane, f in zip(lanes, opened, strict=True) if f is not None and f.code in UNREACHABLE
+        }
         if not failures:
             return None
         worst = min(failures, key=lambda f: SEVERITY.index(f.code))
@@ -127,15 +140,15 @@ class RankRequests:
         return Failure("endpoint_unreachable", f"{worst.detail}, and so does every other rank", worst.rank)
 
     async def _someone_answers(self, refused: set[int | None]) -> bool:
-        others = [c for rank, c in self._connections.items() if rank not in refused]
+        others = [c for lane, c in self._connections.items() if lane.rank not in refused]
         return None in await asyncio.gather(*(c.open() for c in others))
 
-    def _read(self, rank: int, plan: Plan) -> Tokens | Failure:
-        exchange = self._connections[rank].answer()
+    def _read(self, lane: Lane, plan: Plan) -> Tokens | Failure:
+        exchange = self._connections[lane].answer()
         outcome = read_tokens(exchange) if isinstance(exchange, Exchange) else exchange
         if isinstance(outcome, Failure):
-            return Failure(outcome.code, f"rank {rank}: {outcome.detail}", rank)
-        return _check_echo(rank, outcome, plan.prompts[rank], plan.max_tokens) or outcome
+            return Failure(outcome.code, f"rank {lane.rank}: {outcome.detail}", lane.rank)
+        return _check_echo(lane.rank, outcome, plan.prompts[lane], plan.max_tokens) or outcome
 
 
 def _check_echo(rank: int, tokens: Tokens, prompts: Sequence[Sequence[int]], max_tokens: int) -> Failure | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from app.localization.probes import Probe
@@ -38,9 +38,11 @@ def rank_headers(endpoint: ProbeEndpoint, rank: int) -> dict[str, str]:
     return {RANK_HEADER: str(endpoint.ranks.index(rank))}
 
 
-def prepare(access: ReplicaAccess, rank: int, body: dict[str, Any]) -> bytes:
-    """One complete HTTP/1.1 request."""
-    endpoint = access.endpoint_of(rank)
+def prepare(
+    access: ReplicaAccess, rank: int, body: dict[str, Any], endpoint: ProbeEndpoint | None = None
+) -> bytes:
+    """One complete HTTP/1.1 request, to one of the rank's endpoints; default: the first."""
+    endpoint = endpoint or access.endpoint_of(rank)
     payload = json.dumps(body, separators=(",", ":")).encode()
     headers = {
         "Host": endpoint.target.authority,
@@ -56,15 +58,15 @@ def prepare(access: ReplicaAccess, rank: int, body: dict[str, Any]) -> bytes:
     return "\r\n".join(lines).encode("ascii") + b"\r\n\r\n" + payload
 
 
-def probe_prompts(access: ReplicaAccess, receivers: Mapping[int, int], *, tokens: int) -> list[list[int]]:
+def probe_prompts(access: ReplicaAccess, receivers: Iterable[int], *, tokens: int) -> list[list[int]]:
     """One prompt a sequence: the receiver's token, repeated; all its choices hit experts on that GPU.
 
     Parameters
     ----------
-    receivers : mapping of int to int
-        receiver -> sequences.
+    receivers : iterable of int
+        The receiver of each sequence.
     """
-    return [[access.gpu_tokens[r]] * tokens for r, sequences in receivers.items() for _ in range(sequences)]
+    return [[access.gpu_tokens[receiver]] * tokens for receiver in receivers]
 
 
 def probe_tokens(probe: Probe, tokens_per_sequence: int) -> int:

@@ -58,6 +58,11 @@ class Tokens:
     times: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
     ids: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
 
+    @property
+    def last(self) -> float:
+        """When the last token came."""
+        return max(times[-1] for times in self.times.values())
+
 
 class ExchangeReader:
     """Reads one response piece by piece; what it found so far is in ``exchange``."""

@@ -6,7 +6,7 @@ Single gaps mean nothing under CPU contention, where chunks come in bursts: the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -83,6 +83,6 @@ def _mean_gap(times: Sequence[float], start: float, end: float) -> float | None:
     return (inside[-1] - inside[held_up]) / (gaps - held_up) if held_up <= gaps / 2 else None
 
 
-def flatten(by_rank: Mapping[int, Mapping[int, Sequence[float]]]) -> list[Sequence[float]]:
-    """All sequences of all senders."""
-    return [times for sequences in by_rank.values() for times in sequences.values()]
+def flatten(requests: Iterable[Mapping[int, Sequence[float]]]) -> list[Sequence[float]]:
+    """All sequences of all requests."""
+    return [times for sequences in requests for times in sequences.values()]

@@ -58,6 +58,11 @@ class ProbeEndpointIn(_Strict):
         description="`header`: `X-data-parallel-rank` picks a rank, counted within this URL's ranks;"
         " `url`: the URL has one rank; `none`: no way to choose.",
     )
+    rail: Name | None = Field(
+        default=None,
+        description="Name of the way there (NIC, front end). Endpoints with different rails may reach the same"
+        " ranks: requests are then spread over them.",
+    )
 
     @field_validator("ranks")
     @classmethod
@@ -174,15 +179,26 @@ class ReplicaIn(_Strict):
         return self
 
     def _check_ranks(self) -> None:
-        named = sorted(rank for e in self.probe_endpoints for rank in parse_ranks(e.ranks))
-        twice = sorted({a for a, b in pairwise(named) if a == b})
-        if twice:
-            raise ValueError(f"probe_endpoints: ranks {format_ranks(twice)} are behind two URLs")
+        behind = sorted((r, e.rail or "", e.url) for e in self.probe_endpoints for r in parse_ranks(e.ranks))
+        self._check_rails(behind)
+        named = [rank for rank, _, _ in behind]
         missing = sorted(set(range(self.gpus)) - set(named))
         if missing:
             raise ValueError(f"probe_endpoints: no URL has ranks {format_ranks(missing)}")
         if named[-1] >= self.gpus:
             raise ValueError(f"probe_endpoints: rank {named[-1]} is not below gpus = {self.gpus}")
+
+    def _check_rails(self, behind: list[tuple[int, str, str]]) -> None:
+        """A rank may be behind two URLs, but not by mistake: only when both name their rail."""
+        for (rank, rail, url), (other, other_rail, other_url) in pairwise(behind):
+            if rank == other and (url == other_url or not rail or not other_rail):
+                twice = sorted({a for (a, *_), (b, *_) in pairwise(behind) if a == b})
+                raise ValueError(
+                    f"probe_endpoints: ranks {format_ranks(twice)} are behind two URLs; if these are two ways to"
+                    " the same ranks, give each its rail"
+                )
+            if rank == other and rail == other_rail:
+                raise ValueError(f"probe_endpoints: rank {rank} is twice behind the rail {rail!r}")
 
 
 class LayoutPatch(_Strict):

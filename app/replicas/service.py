@@ -162,7 +162,7 @@ def access(replica: Replica) -> ReplicaAccess:
         model=manifest["model"],
         gpu_tokens=manifest["gpu_tokens"],
         endpoints=[
-            ProbeEndpoint(parse_url(e["url"]), parse_ranks(e["ranks"]), e["rank_choice"])
+            ProbeEndpoint(parse_url(e["url"]), parse_ranks(e["ranks"]), e["rank_choice"], e.get("rail") or "")
             for e in document["probe_endpoints"]
         ],
         guard=guard(),
@@ -172,6 +172,7 @@ def access(replica: Replica) -> ReplicaAccess:
         probe_timeout_s=get_settings().probe_timeout_s,
         max_num_seqs=manifest["max_num_seqs"],
         max_num_batched_tokens=manifest["max_num_batched_tokens"],
+        token_bytes=manifest["hidden_size"] * (4 if manifest["dtype"] == "float32" else 2),
     )
 
 

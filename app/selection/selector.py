@@ -147,7 +147,8 @@ class RailSelector:
         if not sizes:
             return Allocation()
         with self._lock:
-            rails = [r for r in self._rails.values() if r.available and (among is None or r.info.dev_id in among)]
+            known = self._rails if among is None else sorted(self._rails.keys() & set(among))
+            rails = [rail for dev_id in known if (rail := self._rails[dev_id]).available]
             if not rails:
                 raise NoRailError("no rail that may carry the request is available")
             explored = self._explores(len(sizes))

@@ -40,8 +40,6 @@ class MeasurementWindow:
     ----------
     selector : RailSelector
         Whose counters are read; reading changes no choice.
-    workload : Workload
-        Goes into the record.
     workers : int
         Threads that must arrive.
     emit : callable, optional
@@ -51,13 +49,11 @@ class MeasurementWindow:
     def __init__(
         self,
         selector: RailSelector,
-        workload: Workload,
         workers: int,
         emit: Callable[[SelectionRecord], None] | None = None,
     ) -> None:
         self.barrier = MeasurementBarrier(workers)
         self._selector = selector
-        self._workload = workload
         self._emit = emit
         self._start: tuple[int, Selection] | None = None
 
@@ -65,8 +61,13 @@ class MeasurementWindow:
         """A worker has warmed up; whether it may measure."""
         return self.barrier.arrive(self._take_start, timeout_s)
 
-    def finish(self) -> SelectionRecord:
+    def finish(self, workload: Workload) -> SelectionRecord:
         """Take the end snapshot and make the record. All workers must have finished.
+
+        Parameters
+        ----------
+        workload : Workload
+            What ran, for the record.
 
         Raises
         ------
@@ -91,7 +92,7 @@ class MeasurementWindow:
             record_type="rdma_selection_metrics",
             measurement_window="snapshot_delta",
             selection=found.selection,
-            **vars(self._workload),
+            **vars(workload),
         )
         if self._emit is not None:
             self._emit(record)

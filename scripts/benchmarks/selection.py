@@ -50,10 +50,10 @@ def _judged() -> float:
     """Seconds for 10,000 windows over 8 rails, each with its target record, and their counters."""
     names = [f"mlx5_{i}" for i in range(RAILS)]
     selector = RailSelector([RailInfo(i, name) for i, name in enumerate(names)])
-    window = MeasurementWindow(selector, Workload(KIB, 1, 1, op_type="write", backend="tent"), workers=1)
+    window = MeasurementWindow(selector, workers=1)
     window.arrive()
     selector.select(RAILS * KIB, KIB)
-    record = window.finish()
+    record = window.finish(Workload(KIB, 1, 1, op_type="write", backend="tent"))
     target = TargetRecord(
         schema_version=1,
         record_type="target_metrics",

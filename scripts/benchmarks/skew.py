@@ -80,7 +80,7 @@ async def _skew_lean(port: int, ranks: int, rounds: int, arrived: Callable[[], f
     endpoint = ProbeEndpoint(parse_url(f"http://127.0.0.1:{port}"), tuple(range(ranks)), "header")
     access = ReplicaAccess("probe", list(range(2, 2 + ranks)), [endpoint], Guard(["127.0.0.0/8"]))
     connections = [RankConnection(access, rank) for rank in range(ranks)]
-    prompts = probe_prompts(access, dict.fromkeys(range(8), 1), tokens=16)
+    prompts = probe_prompts(access, range(8), tokens=16)
     requests = [prepare(access, r, completion_body(access, prompts, max_tokens=16)) for r in range(ranks)]
     found = []
     for _ in range(rounds):

@@ -89,7 +89,7 @@ def test_every_body_asks_for_work_of_its_own():
 
 
 def test_one_prompt_a_receiver_and_sequence_of_the_receiver_s_token():
-    prompts = probe_prompts(access(), {1: 2, 4: 2}, tokens=3)
+    prompts = probe_prompts(access(), [1, 1, 4, 4], tokens=3)
     assert prompts == [[101] * 3, [101] * 3, [104] * 3, [104] * 3]
 
 

@@ -124,7 +124,7 @@ def test_steps_that_are_slow_at_times_are_no_bursts():
 
 
 def test_all_sequences_of_all_senders_are_compared():
-    assert flatten({0: {0: [1.0], 1: [2.0]}, 3: {0: [3.0]}}) == [[1.0], [2.0], [3.0]]
+    assert flatten([{0: [1.0], 1: [2.0]}, {0: [3.0]}]) == [[1.0], [2.0], [3.0]]
 
 
 def test_a_stream_that_came_in_one_burst_is_no_measurement():

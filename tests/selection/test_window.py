@@ -23,7 +23,7 @@ def selector() -> RailSelector:
 def test_warmup_is_excluded_and_the_record_reads_back() -> None:
     chooser = selector()
     emitted: list[SelectionRecord] = []
-    window = MeasurementWindow(chooser, WORKLOAD, workers=2, emit=emitted.append)
+    window = MeasurementWindow(chooser, workers=2, emit=emitted.append)
 
     def work() -> None:
         for _ in range(5):
@@ -37,7 +37,7 @@ def test_warmup_is_excluded_and_the_record_reads_back() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    record = window.finish()
+    record = window.finish(WORKLOAD)
     assert emitted == [record]
     assert (record.selection.allocations, record.selection.selected_bytes) == (6, 6 * (2 * KIB + 1))
     document = json.loads(dump_record(record))
@@ -62,11 +62,11 @@ def test_emission_is_off_by_default_and_changes_nothing() -> None:
         chooser, emitted = selector(), []
         found: list[Allocation] = []
         if with_window:
-            window = MeasurementWindow(chooser, WORKLOAD, 1, emitted.append if emit else None)
+            window = MeasurementWindow(chooser, 1, emitted.append if emit else None)
             assert window.arrive()
         found.extend(chooser.select((i % 4 + 1) * KIB, KIB) for i in range(250))
         if with_window:
-            window.finish()
+            window.finish(WORKLOAD)
         return found, chooser.snapshot(), emitted
 
     bare, quiet, loud = run(False, False), run(False, True), run(True, True)
@@ -76,12 +76,12 @@ def test_emission_is_off_by_default_and_changes_nothing() -> None:
 
 def _refused(window: MeasurementWindow, words: str) -> None:
     with pytest.raises(WindowError, match=words):
-        window.finish()
+        window.finish(WORKLOAD)
 
 
 def test_a_failed_window_emits_nothing_and_says_why() -> None:
     emitted: list[SelectionRecord] = []
-    window = MeasurementWindow(selector(), WORKLOAD, 1, emitted.append)
+    window = MeasurementWindow(selector(), 1, emitted.append)
     assert window.arrive()
     window.barrier.fail("probe 3 timed out")
     _refused(window, "probe 3 timed out")
@@ -89,13 +89,13 @@ def test_a_failed_window_emits_nothing_and_says_why() -> None:
 
 
 def test_a_window_that_never_began_has_no_record() -> None:
-    _refused(MeasurementWindow(selector(), WORKLOAD, 2), "not begun")
+    _refused(MeasurementWindow(selector(), 2), "not begun")
 
 
 def test_topology_replaced_in_the_middle_of_a_window_ends_it() -> None:
     chooser = selector()
     emitted: list[SelectionRecord] = []
-    window = MeasurementWindow(chooser, WORKLOAD, 1, emitted.append)
+    window = MeasurementWindow(chooser, 1, emitted.append)
     assert window.arrive()
     chooser.replace_rails([RailInfo(0, "a"), RailInfo(1, "b"), RailInfo(2, "c")])
     chooser.select(KIB, KIB)
@@ -121,20 +121,20 @@ def test_counter_going_backwards_has_no_record() -> None:
     chooser = selector()
     empty = chooser.snapshot()
     chooser.select(KIB, KIB)
-    window = MeasurementWindow(_Broken(chooser.snapshot(), empty), WORKLOAD, 1)
+    window = MeasurementWindow(_Broken(chooser.snapshot(), empty), 1)
     assert window.arrive()
     _refused(window, "reset or lost in the window: allocations, .*devices.0.selected_bytes")
 
 
 def test_start_snapshot_failure_has_no_record() -> None:
-    window = MeasurementWindow(_Broken(OSError("no counters")), WORKLOAD, 1)
+    window = MeasurementWindow(_Broken(OSError("no counters")), 1)
     assert not window.arrive()
     _refused(window, "start snapshot: no counters")
 
 
 def test_end_snapshot_failure_has_no_record() -> None:
     emitted: list[SelectionRecord] = []
-    window = MeasurementWindow(_Broken(selector().snapshot(), OSError("no counters")), WORKLOAD, 1, emitted.append)
+    window = MeasurementWindow(_Broken(selector().snapshot(), OSError("no counters")), 1, emitted.append)
     assert window.arrive()
     _refused(window, "end snapshot: no counters")
     assert (emitted, window.barrier.failure) == ([], "end snapshot: no counters")
