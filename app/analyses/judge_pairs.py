@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 import numpy as np
@@ -116,8 +116,10 @@ def _explain(levels: dict[Pair, float], slow: set[Pair]) -> Judgement:
     cleared = {end for pair in levels if pair not in slow for end in pair}
     normal = float(np.median([level for pair, level in levels.items() if pair not in slow]))
     partners: dict[Label, set[Pair]] = defaultdict(set)
+    slow_of: dict[Label, set[Pair]] = defaultdict(set)
     for pair in slow:
         for end, other in (pair, pair[::-1]):
+            slow_of[end].add(pair)
             if end not in cleared and other in cleared:
                 partners[end].add(pair)
     suspects: list[Suspect] = []
@@ -125,10 +127,10 @@ def _explain(levels: dict[Pair, float], slow: set[Pair]) -> Judgement:
     for end, pairs in sorted(partners.items(), key=lambda item: _order(item[0])):
         if len(pairs) >= 2:
             suspects.append(suspect(end, float(np.median([levels[pair] for pair in pairs])) - normal))
-            explained |= {pair for pair in slow if end in pair}
-    fast = [pair for pair in levels if pair not in slow]
+            explained |= slow_of[end]
+    fast = Counter(end for pair in levels if pair not in slow for end in pair)
     for pair in sorted(slow - explained, key=str):
-        if all(sum(end in other for other in fast) >= 2 for end in pair):
+        if all(fast[end] >= 2 for end in pair):
             suspects.append(Suspect("path", list(pair), times(levels[pair] - normal), f"path {pair[0]}-{pair[1]}"))
             explained.add(pair)
     left = [f"{a}-{b}" for a, b in sorted(slow - explained, key=str)]

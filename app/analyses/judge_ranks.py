@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -65,9 +66,9 @@ def _slowest(record: PerRank, excess: Mapping[Label, float], slow: Sequence[Labe
 
 def _slow_hosts(record: PerRank, excess: Mapping[Label, float], slow: Sequence[Label]) -> list[Suspect]:
     """Hosts that are slow as a whole: one group explains more than each of their ranks."""
-    groups = []
+    groups, slow_ones = [], set(slow)
     for group in _groups(record.values, record.hosts or {}):
-        if len(group) > 1 and set(group) <= set(slow):
+        if len(group) > 1 and slow_ones.issuperset(group):
             level = float(np.median([excess[label] for label in group]))
             groups.append(Suspect("group", group, times(level), f"group {(record.hosts or {})[group[0]]}"))
     return groups
@@ -109,9 +110,13 @@ def _excess(record: PerRank) -> dict[Label, float]:
 
 
 def _groups(labels: Mapping[Label, float], classes: Mapping[Label, str]) -> list[list[Label]]:
-    names = sorted({classes[label] for label in labels if label in classes})
-    groups = [[label for label in labels if classes.get(label) == name] for name in names]
-    return groups if sum(map(len, groups)) == len(labels) else []
+    """The labels of each class; none unless all labels have a class."""
+    groups: dict[str, list[Label]] = defaultdict(list)
+    for label in labels:
+        if label not in classes:
+            return []
+        groups[classes[label]].append(label)
+    return [groups[name] for name in sorted(groups)]
 
 
 def _outliers(excess: Mapping[Label, float], n: int) -> list[Label]:
@@ -123,9 +128,10 @@ def _outliers(excess: Mapping[Label, float], n: int) -> list[Label]:
 
 def _whole_classes(record: PerRank, slow: Sequence[Label]) -> str:
     """The classes that the slow ones fill entirely; empty unless they explain all of them."""
+    slow_ones = set(slow)
     for classes in record.classes:
         groups = _groups(record.values, classes)
-        full = [group for group in groups if len(group) > 1 and set(group) <= set(slow)]
+        full = [group for group in groups if len(group) > 1 and slow_ones.issuperset(group)]
         if full and len(groups) > 1 and sum(map(len, full)) == len(slow):
             return ", ".join(classes[group[0]] for group in full)
     return ""
@@ -163,23 +169,28 @@ def judge_scenarios(record: Scenarios) -> Judgement:
     Two ranks suffice where the values are the ranks' own work and a control shows that they are alike otherwise.
     """
     alike, named, open_reasons = [], {}, []
+    alike_in: dict[Label, set[str]] = defaultdict(set)
     for name, run in record.runs:
         judgement = judge_per_rank(run)
         if judgement.outcome == "healthy":
-            alike.append((name, set(run.values)))
+            alike.append(name)
+            for label in run.values:
+                alike_in[label].add(name)
         elif judgement.suspects:
             named[name] = judgement.suspects
         else:
             open_reasons += judgement.reasons
     if record.own_work:
         for name, run in record.runs:
-            control = next((c for c, ranks in alike if c != name and ranks >= set(run.values)), None)
-            if control is not None and name not in named and len(run.values) == 2:
-                named |= _against_control(name, run)
+            # A condition in which both are alike is the control; it is another one, as here they differ.
+            if name not in named and len(run.values) == 2:
+                one, two = (alike_in[label] for label in run.values)
+                if not one.isdisjoint(two):
+                    named |= _against_control(name, run)
     suspects = {s.name: s for found in named.values() for s in found}
     if len(suspects) == 1:
         text = f"the same one in {', '.join(named)}" + (
-            f"; alike in {', '.join(n for n, _ in alike)}" if alike else ""
+            f"; alike in {', '.join(alike)}" if alike else ""
         )
         return Judgement("localized", list(suspects.values()), [Reason("conditions", text)])
     if suspects:
@@ -212,7 +223,8 @@ def judge_rounds(record: Rounds) -> Judgement:
         text = "nodes were slow in one round only, and pairs hide which of two it was"
         return Judgement("inconclusive", reasons=[*repaired, Reason("not_repeated", text)])
     suspects = []
-    clear = [v for values in record.rounds for node, v in values.items() if node not in set.union(*hit)]
+    ever = set.union(*hit)
+    clear = [v for values in record.rounds for node, v in values.items() if node not in ever]
     normal = float(np.median(clear or [min(values.values()) for values in record.rounds]))
     for label in sorted(always, key=str):
         best = min(values[label] for values, slow in zip(record.rounds, slow_in, strict=True) if label in slow)
@@ -250,9 +262,11 @@ def judge_sweeps(record: Sweeps) -> Judgement:
 
 def judge_totals(record: Totals) -> Judgement:
     """Judge totals of concurrent transfers: alike, or not; which part they share is not in totals."""
-    metrics = sorted({metric for pattern in record.patterns for metric in pattern})
-    for metric in metrics:
-        values = [pattern[metric] for pattern in record.patterns if metric in pattern]
+    by_metric: dict[str, list[float]] = defaultdict(list)
+    for pattern in record.patterns:
+        for metric, value in pattern.items():
+            by_metric[metric].append(value)
+    for metric, values in sorted(by_metric.items()):
         if min(values) <= 0 or np.log(max(values) / min(values)) >= LEAST:
             return _open(
                 "unsupported_kind", f"totals of concurrent {metric} differ; they do not name what is shared"

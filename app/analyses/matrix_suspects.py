@@ -219,14 +219,14 @@ def _fold_blocks(
         of[block] = number
     left = list(pairs)
     for a, b in sorted({(min(of[i], of[j]), max(of[i], of[j])) for i, j in pairs}):
-        here = [(i, j) for i, j in left if {of[i], of[j]} == {a, b}]
+        here = {(i, j) for i, j in left if {of[i], of[j]} == {a, b}}
         one, two = classes.blocks[a], classes.blocks[b]
         cells = fit.residual[np.ix_(one, two)]
         level = float(np.nanmedian(cells)) if np.isfinite(cells).any() else 0.0
         possible = len(one) * (len(one) - 1) // 2 if a == b else len(one) * len(two)
         if len(here) >= 3 and len(here) >= 0.5 * possible and level >= _LEAST:
             found.add_between(matrix.labels, one, two, level)
-            left = [pair for pair in left if pair not in set(here)]
+            left = [pair for pair in left if pair not in here]
     return left
 
 

@@ -111,7 +111,8 @@ def _short(title: str) -> str:
 
 
 def _row(line: Line) -> tuple[int, list[str]] | None:
-    match = _ROW.match(line.text)
+    # Without blanks at the end the pattern has one way to divide those in the middle.
+    match = _ROW.match(line.text.rstrip())
     if match is None:
         return None
     words = match[2].split()
@@ -179,9 +180,11 @@ def _choose(blocks: Sequence[_Block], side: Bad | None) -> tuple[list[_Block], l
         text = "the matrix has no title with a unit (GB/s, us): name the kind latency-matrix or bandwidth-matrix"
         raise UnreadableInput("unit_missing", text, at_line(blocks[0].line))
     enabled = any(_peer(block) == "enabled" for block in known)
+    # Some programs print a test as one row, beside those that they print as matrices.
+    least = 2 if any(len(block.rows) > 1 for block in known) else 1
     chosen = []
     for block in known:
-        if re.search(r"\bCPU\b|\bhost\b", block.title, re.IGNORECASE) or _is_vector(block, known):
+        if re.search(r"\bCPU\b|\bhost\b", block.title, re.IGNORECASE) or len(block.rows) < least:
             continue
         if _peer(block) == "disabled" and enabled:
             continue
@@ -193,11 +196,6 @@ def _choose(blocks: Sequence[_Block], side: Bad | None) -> tuple[list[_Block], l
         text = f"{left} of {len(blocks)} matrices were not judged: no title, over the host, or times of the CPU"
         notes.append(Reason("matrices_left_out", text))
     return chosen, notes
-
-
-def _is_vector(block: _Block, blocks: Sequence[_Block]) -> bool:
-    """One row of a program that prints some tests as one row each, beside matrices."""
-    return len(block.rows) == 1 and any(len(other.rows) > 1 for other in blocks)
 
 
 def _peer(block: _Block) -> str:

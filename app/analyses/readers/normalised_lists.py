@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -152,15 +153,12 @@ def _position(document: Document, names: Mapping[str, Label]) -> list[dict[Label
     given = document.data.get("position")
     if not isinstance(given, Mapping):
         return []
-    axes = sorted({axis for place in given.values() if isinstance(place, Mapping) for axis in place} - {"dp"})
-    return [
-        {
-            names[name]: f"{axis} {place[axis]}"
-            for name, place in given.items()
-            if name in names and isinstance(place, Mapping) and axis in place
-        }
-        for axis in axes
-    ]
+    classes: dict[str, dict[Label, str]] = defaultdict(dict)
+    for name, place in given.items():
+        if name in names and isinstance(place, Mapping):
+            for axis in place.keys() - {"dp"}:
+                classes[axis][names[name]] = f"{axis} {place[axis]}"
+    return [classes[axis] for axis in sorted(classes)]
 
 
 def read_rounds(document: Document) -> Rounds:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
@@ -114,28 +115,27 @@ def _with_host(document: Document, port: str) -> Label:
 def _several_counters(values: Mapping[str, Any]) -> Record:
     """``{port: {counter: value}}``, or the other way round: the port's own error counters, added up."""
     if all(ERRORS.search(str(name)) for name in values):
-        ports = sorted({str(port) for fields in values.values() for port in fields})
-        values = {
-            port: {name: fields[port] for name, fields in values.items() if port in fields} for port in ports
-        }
+        by_port: dict[str, dict[str, Any]] = defaultdict(dict)
+        for name, fields in values.items():
+            for port, count in fields.items():
+                by_port[port][name] = count
+        values = dict(sorted(by_port.items()))
     counters = sorted({str(key) for fields in values.values() for key in fields})
     own = [c for c in counters if ERRORS.search(c) and not _SECOND_HAND.search(c) and not _BIT_ERRORS.search(c)]
     rates = [c for c in counters if _BIT_ERRORS.search(c)]
     if not own and not rates:
         raise Shape("no counter of errors among " + ", ".join(counters[:6]))
+    chosen = frozenset(own or rates[:1])
     names = labels_once(list(values), "values")
-    runs = [
-        {
-            names[name]: sum(
-                scalar(fields[c], f"values.{name}.{c}")
-                for c in group
-                if _is_scalar(fields.get(c)) and not _censored(fields[c])
-            )
-            for name, fields in values.items()
-        }
-        for group in ([own] if own else [[rate] for rate in rates])
-    ]
-    return ErrorCounts(runs[:1], [None], log_scale=not own)
+    run = {
+        names[name]: sum(
+            scalar(count, f"values.{name}.{counter}")
+            for counter, count in fields.items()
+            if counter in chosen and _is_scalar(count) and not _censored(count)
+        )
+        for name, fields in values.items()
+    }
+    return ErrorCounts([run], [None], log_scale=not own)
 
 
 def _censored(value: object) -> bool:

@@ -235,9 +235,11 @@ def _names(table: Table) -> list[Label]:
     else:
         keys = table.columns(_COORDINATES)
         names = [" ".join(f"{table.header[k]} {row.cells[k]}" for k in keys) for row in table.rows]
-    for i, name in enumerate(names):
-        if name in names[:i]:
-            raise UnreadableInput("named_twice", f"{name} stands there twice", at_line(table.rows[i].line))
+    seen: set[Label] = set()
+    for name, row in zip(names, table.rows, strict=True):
+        if name in seen:
+            raise UnreadableInput("named_twice", f"{name} stands there twice", at_line(row.line))
+        seen.add(name)
     return names
 
 
