@@ -189,9 +189,7 @@ def judge_scenarios(record: Scenarios) -> Judgement:
                     named |= _against_control(name, run)
     suspects = {s.name: s for found in named.values() for s in found}
     if len(suspects) == 1:
-        text = f"the same one in {', '.join(named)}" + (
-            f"; alike in {', '.join(alike)}" if alike else ""
-        )
+        text = f"the same one in {', '.join(named)}" + (f"; alike in {', '.join(alike)}" if alike else "")
         return Judgement("localized", list(suspects.values()), [Reason("conditions", text)])
     if suspects:
         return _open("conditions_disagree", f"different ones stand out: {', '.join(suspects)}")
@@ -225,7 +223,7 @@ def judge_rounds(record: Rounds) -> Judgement:
     suspects = []
     ever = set.union(*hit)
     clear = [v for values in record.rounds for node, v in values.items() if node not in ever]
-    normal = float(np.median(clear or [min(values.values()) for values in record.rounds]))
+    normal = float(np.median(clear or [min(values.values()) for values in record.rounds if values]))
     for label in sorted(always, key=str):
         best = min(values[label] for values, slow in zip(record.rounds, slow_in, strict=True) if label in slow)
         suspects.append(suspect(label, float(np.log(best / normal)) if normal > 0 else None))

@@ -95,6 +95,10 @@ def test_who_stays_slow_when_it_is_paired_anew() -> None:
     assert open_with(judge(Rounds([first])), "not_repeated")
     assert open_with(judge(Rounds([first, clean])), "not_repeated")
     assert judge(Rounds([clean, clean])).outcome == "healthy"
+    # Every node is slow in some round, and one round is empty.
+    every = [{0: 9.0, 1: 9.0, 2: 1.0}, {}, {0: 9.0, 1: 1.0, 2: 9.0}]
+    (suspect,) = judge(Rounds(every)).suspects
+    assert (suspect.members, suspect.slowdown) == ([0], 9.0)
 
 
 def pairs(*items: tuple[str, str, float], **more: Any) -> PairList:

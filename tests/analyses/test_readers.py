@@ -261,6 +261,13 @@ def test_other_shapes_of_a_normalised_document(fields: dict[str, object], wanted
     json.dumps(answer.to_dict(), allow_nan=False)
 
 
+@pytest.mark.parametrize(("value", "columns"), [("5 ms", ["t_ms"]), (5, ["t_ms"]), ([5], ["t_ms"])])
+def test_one_column_may_stand_without_brackets(value: object, columns: list[str]) -> None:
+    values = {str(rank): value for rank in range(4)} | {"9": [11]}
+    answer = analyze(normalised(kind="per_rank", unit="ms", columns=columns, values=values))
+    assert [(s.members, s.slowdown) for s in answer.suspects] == [([9], 2.2)]
+
+
 def test_only_matrices_of_the_peer_path_are_judged() -> None:
     disabled = P2P.replace("Enabled", "Disabled").replace("50.", "5.")
     answer = analyze(disabled + P2P)
@@ -297,6 +304,7 @@ def test_a_topology_tells_hosts() -> None:
     assert refused(text, topology="[1]") == ("bad_topology", "topology.gpus[0]")
     assert refused(text, topology=json.dumps([*hosts, hosts[0]])) == ("named_twice", "topology.gpus[8]")
     assert refused(text, topology="not json") == ("bad_topology", "topology")
+    assert refused(text, topology=r'[{"rank": 0, "host": "\ud800"}]') == ("bad_topology", "topology.gpus[0]")
 
 
 def test_sizes() -> None:

@@ -130,7 +130,7 @@ def _columns(document: Document, values: Mapping[str, Any]) -> PerRank:
         index = max(range(count), key=lambda k: (_common_words(str(names[k]), document.unit), -k))
     elif count != 1:
         raise Shape("several values a rank need columns that name them")
-    chosen = {name: value[index] for name, value in values.items()}
+    chosen = {name: value[index] if isinstance(value, list) else value for name, value in values.items()}
     return _one(document, chosen, "values")
 
 
