@@ -11,6 +11,7 @@ from app.analyses.judge_matrix import judge_matrix
 from app.analyses.judge_pairs import judge_pairs
 from app.analyses.judge_ports import judge_errors, judge_links, judge_ports
 from app.analyses.judge_ranks import judge_per_rank, judge_rounds, judge_scenarios, judge_sweeps, judge_totals
+from app.analyses.judging import inconclusive
 from app.analyses.records import (
     Analysis,
     ErrorCounts,
@@ -22,7 +23,6 @@ from app.analyses.records import (
     PathMatrix,
     PerRank,
     Ports,
-    Reason,
     Record,
     Rounds,
     Scenarios,
@@ -61,7 +61,7 @@ def analyze(text: str, *, topology: str | None = None, kind: str | None = None) 
 def judge(record: Record) -> Judgement:
     """The judgement of the judge for this kind of record."""
     if isinstance(record, Unjudged):
-        return Judgement("inconclusive", reasons=[Reason(record.code, record.text)])
+        return inconclusive(record.code, record.text)
     return _JUDGES[type(record)](record)
 
 

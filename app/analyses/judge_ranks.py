@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from app.analyses.hop_classes import spread
-from app.analyses.judge_matrix import LEAST
+from app.analyses.judging import LEAST, inconclusive, suspect, times
 from app.analyses.records import (
     Judgement,
     Label,
@@ -19,7 +19,6 @@ from app.analyses.records import (
     Suspect,
     Sweeps,
     Totals,
-    times,
 )
 
 _SIGMAS = 6.0
@@ -40,7 +39,7 @@ def judge_per_rank(record: PerRank) -> Judgement:
     """
     labels = list(record.values)
     if len(labels) < 2:
-        return _open("too_few", f"{record.metric}: one value alone has nothing to be compared with")
+        return inconclusive("too_few", f"{record.metric}: one value alone has nothing to be compared with")
     if len(labels) == 2:
         return _two(record)
     excess = _excess(record)
@@ -51,11 +50,13 @@ def judge_per_rank(record: PerRank) -> Judgement:
 def _slowest(record: PerRank, excess: Mapping[Label, float], slow: Sequence[Label]) -> Judgement:
     class_effect = _whole_classes(record, slow)
     if class_effect:
-        return _open(
+        return inconclusive(
             "class_effect", f"{record.metric}: {class_effect} as a whole: a class of its own, not a fault"
         )
     if len(slow) > len(excess) / 3:
-        return _open("two_levels", f"{record.metric}: {len(slow)} of {len(excess)} are slower: no clear majority")
+        return inconclusive(
+            "two_levels", f"{record.metric}: {len(slow)} of {len(excess)} are slower: no clear majority"
+        )
     if slow:
         groups = _slow_hosts(record, excess, slow)
         grouped = {label for group in groups for label in group.members}
@@ -74,21 +75,13 @@ def _slow_hosts(record: PerRank, excess: Mapping[Label, float], slow: Sequence[L
     return groups
 
 
-def suspect(label: Label, excess: float | None) -> Suspect:
-    """A vertex; ``excess`` is the logarithm of its slowdown; None or infinite for a hard failure."""
-    slowdown = None if excess is None else times(excess)
-    return Suspect("gpu", [label], slowdown, f"rank {label}" if isinstance(label, int) else label)
-
-
-def _open(code: str, text: str) -> Judgement:
-    return Judgement("inconclusive", reasons=[Reason(code, text)])
-
-
 def _two(record: PerRank) -> Judgement:
     one, two = record.values.values()
     if min(one, two) > 0 and abs(np.log(one / two)) < _ALIKE:
         return Judgement("healthy", reasons=[Reason("all_alike", f"{record.metric}: both are alike")])
-    return _open("no_reference", f"{record.metric}: two that differ need a reference to say which one is wrong")
+    return inconclusive(
+        "no_reference", f"{record.metric}: two that differ need a reference to say which one is wrong"
+    )
 
 
 def _excess(record: PerRank) -> dict[Label, float]:
@@ -146,7 +139,7 @@ def _waiting(record: PerRank, excess: Mapping[Label, float], slow: Sequence[Labe
         return Judgement("localized", [suspect(label, None)], [Reason("waits_least", text)])
     if max(abs(value) for value in excess.values()) < LEAST:
         return Judgement("healthy", reasons=[Reason("all_alike", f"{record.metric}: all wait alike")])
-    return _open(
+    return inconclusive(
         "waits_differ", f"{record.metric}: waits differ, but nobody alone waits least: they do not name anyone"
     )
 
@@ -155,9 +148,9 @@ def _nobody(record: PerRank, excess: Mapping[Label, float]) -> Judgement:
     low, high = min(excess.values()), max(excess.values())
     if low <= -2 * LEAST and -low > 2 * high:
         text = f"{record.metric}: someone is faster than the rest, nobody is slower"
-        return _open("fast_outlier", text)
+        return inconclusive("fast_outlier", text)
     if high >= 2 * LEAST:
-        return _open(
+        return inconclusive(
             "uneven", f"{record.metric}: values differ too much among themselves to call one of them slow"
         )
     return Judgement("healthy", reasons=[Reason("all_alike", f"{record.metric}: nobody is clearly slower")])
@@ -192,7 +185,7 @@ def judge_scenarios(record: Scenarios) -> Judgement:
         text = f"the same one in {', '.join(named)}" + (f"; alike in {', '.join(alike)}" if alike else "")
         return Judgement("localized", list(suspects.values()), [Reason("conditions", text)])
     if suspects:
-        return _open("conditions_disagree", f"different ones stand out: {', '.join(suspects)}")
+        return inconclusive("conditions_disagree", f"different ones stand out: {', '.join(suspects)}")
     if open_reasons:
         return Judgement("inconclusive", reasons=open_reasons)
     return Judgement("healthy", reasons=[Reason("all_alike", "alike under every condition")])
@@ -219,7 +212,7 @@ def judge_rounds(record: Rounds) -> Judgement:
     always = set.intersection(*hit)
     if not always or (len(hit) == 1 and (len(slow_in) > 1 or len(always) > 1)):
         text = "nodes were slow in one round only, and pairs hide which of two it was"
-        return Judgement("inconclusive", reasons=[*repaired, Reason("not_repeated", text)])
+        return inconclusive("not_repeated", text, *repaired)
     suspects = []
     ever = set.union(*hit)
     clear = [v for values in record.rounds for node, v in values.items() if node not in ever]
@@ -244,10 +237,10 @@ def _slow_of_round(values: Mapping[Label, float]) -> set[Label]:
 def judge_sweeps(record: Sweeps) -> Judgement:
     """Judge curves of bus bandwidth by their largest common sizes."""
     if len(record.curves) < 2:
-        return _open("aggregate_only", "one curve of a whole collective cannot name a rank or a path")
+        return inconclusive("aggregate_only", "one curve of a whole collective cannot name a rank or a path")
     common = sorted(set.intersection(*({size for size, _ in curve} for curve in record.curves.values())))
     if not common:
-        return _open("no_common_size", "the curves have no message size in common")
+        return inconclusive("no_common_size", "the curves have no message size in common")
     top = set(common[-3:])
     levels = {
         label: float(np.median([value for size, value in curve if size in top]))
@@ -266,7 +259,7 @@ def judge_totals(record: Totals) -> Judgement:
             by_metric[metric].append(value)
     for metric, values in sorted(by_metric.items()):
         if min(values) <= 0 or np.log(max(values) / min(values)) >= LEAST:
-            return _open(
+            return inconclusive(
                 "unsupported_kind", f"totals of concurrent {metric} differ; they do not name what is shared"
             )
     return Judgement("healthy", reasons=[Reason("all_alike", "every pattern reaches the same total")])
