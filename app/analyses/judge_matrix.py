@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from app.analyses.fit import Fit, fit_effects
+from app.analyses.fit import Fit, fit_effects, width
 from app.analyses.hop_classes import HopClasses, find_classes
 from app.analyses.judging import LEAST, inconclusive
 from app.analyses.matrix_suspects import Findings, find_gpus, find_paths
@@ -137,7 +137,7 @@ def _conclude(matrix: PathMatrix, classes: HopClasses, fit: Fit, found: Findings
     if shift >= LEAST:
         text = f"{matrix.title}: everything is {np.exp(shift):.1f}x slower than the baseline, nobody stands out"
         return Judgement("uniform_slowdown", reasons=[*reasons, Reason("uniform_slowdown", text)])
-    if max(fit.width(fit.rows), fit.width(fit.columns)) >= _UNEVEN or fit.sigma >= _UNEVEN:
+    if max(width(fit.rows), width(fit.columns)) >= _UNEVEN or fit.sigma >= _UNEVEN:
         text = f"{matrix.title}: ranks differ too much among themselves to call one of them slow, or all healthy"
         return inconclusive("uneven", text, *reasons)
     text = f"{matrix.title}: no rank and no path is clearly slower than its like (noise {100 * fit.sigma:.0f} %)"

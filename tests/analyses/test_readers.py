@@ -113,6 +113,7 @@ def test_a_kind_outside_the_list_is_unsupported() -> None:
         (RANKS.replace("3,21", "2,21"), "named_twice", "line 5"),
         (RANKS.replace("step_ms", "step"), "unit_missing", "line 1"),
         (RANKS.replace("21", "fast"), "bad_number", "line 5, column 2"),
+        ("rank,step_ms,Step_ms\n0,10,10\n1,10,10\n2,10,30\n3,10,10\n", "named_twice", "line 1"),
         ('{"kind": "path_matrix", "values": [[', "broken_json", "line 1, column 37"),
         ('{"values": []}', "missing_field", "kind"),
         (normalised(), "missing_field", "values"),

@@ -33,7 +33,7 @@ def read_deepxtrace(text: str) -> Reading:
     UnreadableInput
         For a row that is cut, of another length, or there twice.
     """
-    rows: dict[int, tuple[int, list[float | None]]] = {}
+    rows: dict[int, tuple[int, list[float]]] = {}
     lines = split_lines(text)
     cut = 0
     for line in lines:
@@ -62,7 +62,7 @@ class _Block:
 
     title: str
     line: int
-    rows: dict[int, tuple[int, list[float | None]]] = field(default_factory=dict)
+    rows: dict[int, tuple[int, list[float]]] = field(default_factory=dict)
     header: list[int] | None = None
     cut: int = 0
 
@@ -224,7 +224,7 @@ def _square(block: _Block) -> tuple[Matrix, list[Reason]]:
         raise UnreadableInput("truncated", f"{len(rows)} of {n} rows are there", at_line(last))
     values = np.full((n, n), np.nan)
     for rank, (_, row) in rows.items():
-        values[rank] = [np.nan if cell is None else cell for cell in row]
+        values[rank] = row
     missing = sorted(set(range(n)) - rows.keys())
     notes = (
         [Reason("rows_missing", f"no row for {', '.join(map(str, missing))}: judged without")] if missing else []

@@ -20,7 +20,8 @@ ERRORS = re.compile(
 _SECOND_HAND = re.compile(r"remote|relay|discard|wait", re.IGNORECASE)
 _BIT_ERRORS = re.compile(r"(^|[^a-z])ber([^a-z]|$)|bit.?error|error.?rate", re.IGNORECASE)
 _TRAFFIC = re.compile(r"bytes|\bb/s|packets|words|xmit|rcv_data|traffic|messages", re.IGNORECASE)
-_DOWN_LETTERS = {"D": 0.0, "U": 1.0, "X": None, "_": None}
+#: What DCGM prints for a link: down, up, disabled, not there.
+LINK_LETTERS = {"D": 0.0, "U": 1.0, "X": None, "_": None}
 
 
 def read_port_counters(document: Document) -> Record:
@@ -168,8 +169,8 @@ def _link(value: object, place: str) -> float | None:
         return 0.0
     if isinstance(value, str):
         word = value.strip().strip("<>").lower()
-        if word.upper() in _DOWN_LETTERS:
-            return _DOWN_LETTERS[word.upper()]
+        if word.upper() in LINK_LETTERS:
+            return LINK_LETTERS[word.upper()]
         if word in {"inactive", "down"}:
             return 0.0
         if word in {"active", "up"}:

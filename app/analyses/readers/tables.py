@@ -117,7 +117,7 @@ def _matrix(rows: Sequence[Row], side: Bad | None) -> Reading:
         words = list(row.cells[1:] if labelled else row.cells)
         if len(words) != n:
             raise UnreadableInput("ragged_matrix", f"has {len(words)} values, {n} expected", at_line(row.line))
-        values[i] = [np.nan if cell is None else cell for cell in cells(words, row.line, 1 + labelled)]
+        values[i] = cells(words, row.line, 1 + labelled)
     bad = side or bad_side(rows[0].cells[0] if labelled else "")
     if bad is None:
         text = "a bare matrix does not say what it measures; say --kind latency-matrix or bandwidth-matrix"

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from app.analyses.errors import UnreadableInput, at_line
 from app.analyses.readers.classes import hosts_of, nic_classes
 from app.analyses.readers.lines import Line, split_lines
+from app.analyses.readers.normalised_ports import LINK_LETTERS
 from app.analyses.readers.numbers import label, number, positive
 from app.analyses.records import (
     Label,
@@ -123,14 +124,13 @@ def read_nvlink(text: str) -> Reading:
 
 def read_dcgm_links(text: str) -> Reading:
     """``dcgmi nvlink --link-status``."""
-    states = {"U": 1.0, "D": 0.0, "X": None, "_": None}
     links: dict[Label, list[float | None]] = {}
     gpu = None
     for line in split_lines(text):
         if match := _DCGM_GPU.match(line.text):
             gpu = f"gpu {match[1]}"
         elif gpu is not None and (match := _DCGM_LINKS.match(line.text)):
-            links[gpu] = [states[letter] for letter in match[1].split()]
+            links[gpu] = [LINK_LETTERS[letter] for letter in match[1].split()]
             gpu = None
     return Reading("dcgm-nvlink", LinkStates(links))
 
