@@ -38,10 +38,10 @@ def judge_pairs(record: PairList) -> Judgement:
     hop = _hop_classes(record, levels)
     if len(hop) > 1:
         reasons = [Reason("hop_classes", "pairs within a host and pairs across hosts were compared apart")]
-        answers = [_judge_class(part, record) for part in hop if len(part) > 2]
+        answers = [_judge_class(part, record) for part in hop]
         suspects = [s for answer in answers for s in answer.suspects]
         reasons += [reason for answer in answers for reason in answer.reasons]
-        healthy = bool(answers) and all(answer.outcome == "healthy" for answer in answers)
+        healthy = all(answer.outcome == "healthy" for answer in answers)
         outcome = "localized" if suspects else "healthy" if healthy else "inconclusive"
         return Judgement(outcome, suspects, reasons)  # type: ignore[arg-type]
     return _judge_class(levels, record)

@@ -44,6 +44,8 @@ def judge_ports(record: Ports) -> Judgement:
 
 def judge_errors(record: ErrorCounts) -> Judgement:
     """Judge counts (or rates) of errors: one port alone, with different peers where the peers are named."""
+    if not any(record.runs):
+        return inconclusive("too_few", "no port has a count")
     named = [_dominant(run, log_scale=record.log_scale) for run in record.runs]
     if all(name is None for name in named):
         quiet = all(_is_quiet(run, log_scale=record.log_scale) for run in record.runs)
@@ -92,12 +94,13 @@ def judge_links(record: LinkStates) -> Judgement:
     if not any(there.values()):
         return Judgement("healthy", reasons=[Reason("no_links", "no GPU has links")])
     patterns = {tuple(links) for gpu, links in down.items() if there[gpu]}
-    if not any(down.values()):
+    listed = all(record.links.values())
+    if listed and not any(down.values()):
         return _link_speeds(record)
-    if len(down) > 1 and len(patterns) == 1:
+    if listed and len(down) > 1 and len(patterns) == 1:
         text = "the same links are inactive on every GPU: not connected on this board, or a shared cause"
         return inconclusive("same_everywhere", text)
-    if any(down[gpu] and len(down[gpu]) == len(there[gpu]) for gpu in down):
+    if not listed or any(down[gpu] and len(down[gpu]) == len(there[gpu]) for gpu in down):
         text = "a GPU has no active link at all: a missing bridge and a fault look alike"
         return inconclusive("all_links_down", text)
     hit = [(gpu, link) for gpu, links in down.items() for link in links]

@@ -51,7 +51,8 @@ def _slowest(record: PerRank, excess: Mapping[Label, float], slow: Sequence[Labe
     class_effect = _whole_classes(record, slow)
     if class_effect:
         return inconclusive(
-            "class_effect", f"{record.metric}: {class_effect} as a whole: a class of its own, not a fault"
+            "class_effect",
+            f"{record.metric}: {class_effect} as a whole: a class of its own, or a cause they share",
         )
     if len(slow) > len(excess) / 3:
         return inconclusive(
@@ -61,7 +62,9 @@ def _slowest(record: PerRank, excess: Mapping[Label, float], slow: Sequence[Labe
         groups = _slow_hosts(record, excess, slow)
         grouped = {label for group in groups for label in group.members}
         alone = [suspect(label, excess[label]) for label in slow if label not in grouped]
-        return Judgement("localized", [*alone, *groups])
+        zero = ", ".join(str(label) for label in slow if np.isinf(excess[label]))
+        reasons = [Reason("measured_zero", f"{record.metric}: zero at {zero}")] if zero else []
+        return Judgement("localized", [*alone, *groups], reasons)
     return _nobody(record, excess)
 
 
@@ -93,8 +96,10 @@ def _excess(record: PerRank) -> dict[Label, float]:
         groups = _groups(logs, classes)
         if len(groups) < 2 or min(map(len, groups)) < 3:
             continue
-        levels = [float(np.median([logs[label] for label in group])) for group in groups]
-        for group, level in zip(groups, levels, strict=True):
+        for group in groups:
+            # Those at zero are infinitely bad; a class in which all are keeps that.
+            measured = [logs[label] for label in group if np.isfinite(logs[label])]
+            level = float(np.median(measured)) if measured else 0.0
             for label in group:
                 logs[label] -= level
         break
@@ -207,8 +212,13 @@ def judge_rounds(record: Rounds) -> Judgement:
     slow_in = [_slow_of_round(values) for values in record.rounds]
     hit = [slow for slow in slow_in if slow]
     repaired = [Reason("after_repair", "rounds after a repair are left out")] if record.after_repair else []
+    if all(slow is None for slow in slow_in):
+        text = "no round has three nodes or more with times above zero: nothing says which time is normal"
+        return inconclusive("too_few", text, *repaired)
     if not hit:
-        return Judgement("healthy", reasons=[*repaired, Reason("all_alike", "no node is slow in any round")])
+        return Judgement(
+            "healthy", reasons=[*repaired, Reason("all_alike", "no node is slow in any round of three or more")]
+        )
     always = set.intersection(*hit)
     if not always or (len(hit) == 1 and (len(slow_in) > 1 or len(always) > 1)):
         text = "nodes were slow in one round only, and pairs hide which of two it was"
@@ -218,18 +228,23 @@ def judge_rounds(record: Rounds) -> Judgement:
     clear = [v for values in record.rounds for node, v in values.items() if node not in ever]
     normal = float(np.median(clear or [min(values.values()) for values in record.rounds if values]))
     for label in sorted(always, key=str):
-        best = min(values[label] for values, slow in zip(record.rounds, slow_in, strict=True) if label in slow)
+        best = min(
+            values[label] for values, slow in zip(record.rounds, slow_in, strict=True) if label in (slow or ())
+        )
         suspects.append(suspect(label, float(np.log(best / normal)) if normal > 0 else None))
     return Judgement(
         "localized", suspects, [*repaired, Reason("stays_slow", "slow in every round that had a slow node")]
     )
 
 
-def _slow_of_round(values: Mapping[Label, float]) -> set[Label]:
-    """Nodes far above the fast half: in a round of pairs up to half of the nodes can look slow."""
+def _slow_of_round(values: Mapping[Label, float]) -> set[Label] | None:
+    """Nodes far above the fast half: in a round of pairs up to half of the nodes can look slow.
+
+    None where they cannot be compared.
+    """
     known = sorted(values.values())
     if len(known) < 3 or known[0] <= 0:
-        return set()
+        return None
     normal = float(np.median(known[: (len(known) + 1) // 2]))
     return {label for label, value in values.items() if value >= 1.5 * normal}
 
@@ -257,6 +272,8 @@ def judge_totals(record: Totals) -> Judgement:
     for pattern in record.patterns:
         for metric, value in pattern.items():
             by_metric[metric].append(value)
+    if all(len(values) < 2 for values in by_metric.values()):
+        return inconclusive("too_few", "no total of one kind is there for two patterns")
     for metric, values in sorted(by_metric.items()):
         if min(values) <= 0 or np.log(max(values) / min(values)) >= LEAST:
             return inconclusive(

@@ -127,10 +127,51 @@ def test_a_kind_outside_the_list_is_unsupported() -> None:
         (normalised(kind="per_rank", values={"0": 1, "1": float("nan")}), "bad_number", "values.1"),
         ("GPU 0: x\n  Link 0: 25 GB/s\n  Link 2: 25 GB/s\n", "truncated", "line 3"),
         ("a,b 50\nc,d fast\n", "bad_number", "line 2"),
+        ("nic,state\np0,\np1,-\n", "no_values", "values"),
+        (normalised(kind="link_state", values={}), "no_values", "values"),
+        (normalised(kind="link_state", unit="errors", values={"gpu 0": []}), "no_values", "values"),
     ],
 )
 def test_bad_input_is_refused_with_its_place(text: str, code: str, place: str) -> None:
     assert refused(text) == (code, place)
+
+
+@pytest.mark.parametrize("kind", ["nvidia-smi-nvlink", "dcgm-nvlink"])
+@pytest.mark.parametrize("text", ["it is slow since Tuesday", "GPU 0: x\n", "gpuId 0:\n"])
+def test_a_text_without_links_says_nothing_about_links(kind: str, text: str) -> None:
+    assert refused(text, kind=kind) == ("no_values", "")
+
+
+def test_states_in_capitals() -> None:
+    table = "NIC,State,Rate\nmlx5_0,ACTIVE,200\nmlx5_1,DOWN,200\nmlx5_2,ACTIVE,200\nmlx5_3,,200\n"
+    assert named(analyze(table)) == [("gpu", ("mlx5_1",))]
+    assert named(analyze(table.replace("DOWN", "ACTIVE").replace("1,ACTIVE,200", "1,ACTIVE,50"))) == [
+        ("gpu", ("mlx5_1",))
+    ]
+    ports = {"p0": {"State": "active"}, "p1": {"State": "down", "link_errors": 0}, "p2": {"State": "active"}}
+    assert named(analyze(normalised(kind="port_counters", unit="", values=ports))) == [("gpu", ("p1",))]
+
+
+def test_a_column_that_is_called_pattern_makes_no_totals() -> None:
+    rows = "\n".join(f"{rank},ring,{100 if rank == 3 else 10}" for rank in range(6))
+    assert named(analyze(f"rank,pattern,latency_us\n{rows}\n")) == [("gpu", (3,))]
+    totals = "Pattern,write GB/s\n" + "\n".join(f"{k} at once,55" for k in range(3)) + "\n"
+    assert (analyze(totals).format, analyze(totals).outcome) == ("totals-table", "healthy")
+    assert codes(analyze(totals.replace("Pattern", "traffic_pattern"))) == {"unsupported_kind"}
+
+
+def test_counters_without_a_count_are_not_healthy() -> None:
+    values = {"p0": {"symbol_error": None}, "p1": {"symbol_error": None}}
+    answer = analyze(normalised(kind="port_counters", unit="counts", values=values))
+    assert (answer.outcome, codes(answer)) == ("inconclusive", {"too_few"})
+
+
+def test_a_column_is_judged_only_where_the_unit_speaks_of_it() -> None:
+    values = {str(rank): [1000 + 900 * (rank == 0), 10] for rank in range(6)}
+    fields: dict[str, object] = {"kind": "per_rank", "unit": "ms", "values": values}
+    answer = analyze(normalised(columns=["step", "p50"], **fields))
+    assert (answer.outcome, codes(answer)) == ("inconclusive", {"unsupported_shape"})
+    assert analyze(normalised(columns=["step", "p50 ms"], **fields)).outcome == "healthy"
 
 
 def test_a_broken_matrix_of_the_same_paste_is_not_passed_over() -> None:

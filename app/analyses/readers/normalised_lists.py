@@ -127,7 +127,10 @@ def _columns(document: Document, values: Mapping[str, Any]) -> PerRank:
     count = width.pop()
     index = 0
     if isinstance(names, list) and len(names) == count and count:
-        index = max(range(count), key=lambda k: (_common_words(str(names[k]), document.unit), -k))
+        common = [_common_words(str(name), document.unit) for name in names]
+        if count > 1 and not any(common):
+            raise Shape("which of the columns to judge is not stated in the unit")
+        index = common.index(max(common))
     elif count != 1:
         raise Shape("several values a rank need columns that name them")
     chosen = {name: value[index] if isinstance(value, list) else value for name, value in values.items()}

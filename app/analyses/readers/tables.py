@@ -74,9 +74,9 @@ def _recognised(table: Table) -> tuple[str, Record]:
         return "ports-csv", read_states(rows)
     if nic is not None and table.column(r"fail|error") is not None:
         return "nic-errors-csv", _errors(table, nic)
-    if table.column(r"pattern") is not None:
-        return "totals-table", _totals(table)
     if table.column(_RANK) is None and table.column(_COORDINATES) is None:
+        if table.column(r"^pattern$") is not None:
+            return "totals-table", _totals(table)
         text = "the table has no column rank (or gpu, node, host, nic), so no row of it is a component"
         return "table", Unjudged("unsupported_kind", text)
     return "per-rank-table", _per_rank(table)

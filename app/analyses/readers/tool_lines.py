@@ -119,7 +119,7 @@ def read_nvlink(text: str) -> Reading:
                 raise UnreadableInput("truncated", f"link {len(links[gpu])} expected", at_line(line.number))
             state = match[2].split()[0]
             links[gpu].append(0.0 if state == "<inactive>" else number(state, at_line(line.number)))
-    return Reading("nvidia-smi-nvlink", LinkStates(links))
+    return Reading("nvidia-smi-nvlink", _some_links(links))
 
 
 def read_dcgm_links(text: str) -> Reading:
@@ -132,7 +132,13 @@ def read_dcgm_links(text: str) -> Reading:
         elif gpu is not None and (match := _DCGM_LINKS.match(line.text)):
             links[gpu] = [LINK_LETTERS[letter] for letter in match[1].split()]
             gpu = None
-    return Reading("dcgm-nvlink", LinkStates(links))
+    return Reading("dcgm-nvlink", _some_links(links))
+
+
+def _some_links(links: dict[Label, list[float | None]]) -> LinkStates:
+    if not any(links.values()):
+        raise UnreadableInput("no_values", "no GPU with a link stands in the text")
+    return LinkStates(links)
 
 
 def read_rounds_text(text: str) -> Reading:
