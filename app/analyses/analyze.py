@@ -31,18 +31,17 @@ from app.analyses.records import (
     Totals,
     Unjudged,
 )
-from app.analyses.topology import parse_topology
 
 
-def analyze(text: str, *, topology: str | None = None, kind: str | None = None) -> Analysis:
+def analyze(text: str, *, hosts: Mapping[int, str] | None = None, kind: str | None = None) -> Analysis:
     """Judge a measurement that somebody else made.
 
     Parameters
     ----------
     text : str
         What they have, in one of the formats of `app.analyses.detect.KINDS`.
-    topology : str or None
-        JSON: ``{"gpus": [{"rank", "host", ...}]}``, as the API takes it, or the list alone.
+    hosts : mapping of int to str, or None
+        Where the ranks sit, where it is known; `app.analyses.parse_topology` reads it from a document.
     kind : str or None
         The format, instead of detecting it.
 
@@ -51,7 +50,6 @@ def analyze(text: str, *, topology: str | None = None, kind: str | None = None) 
     UnreadableInput
         When the text cannot be read without guessing; it names the line or field.
     """
-    hosts = parse_topology(topology) if topology is not None else {}
     reading = read(text, kind)
     record = _placed(reading.record, hosts) if hosts else reading.record
     judgement = judge(record)

@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 
-from app.analyses import UnreadableInput, analyze
+from app.analyses import UnreadableInput, analyze, parse_topology
 from app.analyses.detect import KINDS, MAX_CHARACTERS
 from tests.analyses.support import codes, healthy, named, slow_gpu
 
@@ -25,10 +25,9 @@ PAIRS = "rank_a,rank_b,value,unit\n0,1,50,GB/s\n2,3,50.5,GB/s\n4,5,51,GB/s\n"
 RANKS = "rank,step_ms\n0,10\n1,10.1\n2,10.2\n3,21\n"
 
 
-def refused(text: str, *, kind: str | None = None, topology: str | None = None) -> tuple[str, str]:
+def refused(text: str, *, kind: str | None = None) -> tuple[str, str]:
     with pytest.raises(UnreadableInput) as caught:
-        analyze(text, kind=kind, topology=topology)
-    assert caught.value.document()["status"] == 422
+        analyze(text, kind=kind)
     return caught.value.code, caught.value.place
 
 
@@ -341,12 +340,23 @@ def test_a_topology_tells_hosts() -> None:
     )
     hosts = [{"rank": i, "host": f"host-{i // 4}", "nic": "n"} for i in range(8)]
     assert analyze(text).outcome == "inconclusive"
-    assert analyze(text, topology=json.dumps(hosts)).outcome == "healthy"
-    assert analyze(text, topology=json.dumps({"gpus": hosts})).outcome == "healthy"
-    assert refused(text, topology="[1]") == ("bad_topology", "topology.gpus[0]")
-    assert refused(text, topology=json.dumps([*hosts, hosts[0]])) == ("named_twice", "topology.gpus[8]")
-    assert refused(text, topology="not json") == ("bad_topology", "topology")
-    assert refused(text, topology=r'[{"rank": 0, "host": "\ud800"}]') == ("bad_topology", "topology.gpus[0]")
+    assert analyze(text, hosts=parse_topology(json.dumps(hosts))).outcome == "healthy"
+    assert analyze(text, hosts=parse_topology(json.dumps({"gpus": hosts}))).outcome == "healthy"
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "place"),
+    [
+        ("[1]", "bad_topology", "topology.gpus[0]"),
+        ('[{"rank": 0, "host": "a"}, {"rank": 0, "host": "a"}]', "named_twice", "topology.gpus[1]"),
+        ("not json", "bad_topology", "topology"),
+        (r'[{"rank": 0, "host": "\ud800"}]', "bad_topology", "topology.gpus[0]"),
+    ],
+)
+def test_a_bad_topology_is_refused_with_its_place(text: str, code: str, place: str) -> None:
+    with pytest.raises(UnreadableInput) as caught:
+        parse_topology(text)
+    assert (caught.value.code, caught.value.place) == (code, place)
 
 
 def test_sizes() -> None:
