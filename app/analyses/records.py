@@ -35,7 +35,7 @@ class Suspect:
     members : list of int or str
         Ranks where the measurement numbers them, else its names. A path has two, or the one name of a link.
     slowdown : float or None
-        How much slower than its like; None for a hard failure.
+        How much slower than its like; None without a figure: down, measured zero, or seen by waits or errors only.
     name : str
         For people.
     """
