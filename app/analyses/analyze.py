@@ -11,6 +11,7 @@ from app.analyses.judge_matrix import judge_matrix
 from app.analyses.judge_pairs import judge_pairs
 from app.analyses.judge_ports import judge_errors, judge_links, judge_ports
 from app.analyses.judge_ranks import judge_per_rank, judge_rounds, judge_scenarios, judge_sweeps, judge_totals
+from app.analyses.judging import inconclusive
 from app.analyses.records import (
     Analysis,
     ErrorCounts,
@@ -22,7 +23,6 @@ from app.analyses.records import (
     PathMatrix,
     PerRank,
     Ports,
-    Reason,
     Record,
     Rounds,
     Scenarios,
@@ -31,18 +31,17 @@ from app.analyses.records import (
     Totals,
     Unjudged,
 )
-from app.analyses.topology import parse_topology
 
 
-def analyze(text: str, *, topology: str | None = None, kind: str | None = None) -> Analysis:
+def analyze(text: str, *, hosts: Mapping[int, str] | None = None, kind: str | None = None) -> Analysis:
     """Judge a measurement that somebody else made.
 
     Parameters
     ----------
     text : str
         What they have, in one of the formats of `app.analyses.detect.KINDS`.
-    topology : str or None
-        JSON: ``{"gpus": [{"rank", "host", ...}]}``, as the API takes it, or the list alone.
+    hosts : mapping of int to str, or None
+        Where the ranks sit, where it is known; `app.analyses.parse_topology` reads it from a document.
     kind : str or None
         The format, instead of detecting it.
 
@@ -51,7 +50,6 @@ def analyze(text: str, *, topology: str | None = None, kind: str | None = None) 
     UnreadableInput
         When the text cannot be read without guessing; it names the line or field.
     """
-    hosts = parse_topology(topology) if topology is not None else {}
     reading = read(text, kind)
     record = _placed(reading.record, hosts) if hosts else reading.record
     judgement = judge(record)
@@ -61,7 +59,7 @@ def analyze(text: str, *, topology: str | None = None, kind: str | None = None) 
 def judge(record: Record) -> Judgement:
     """The judgement of the judge for this kind of record."""
     if isinstance(record, Unjudged):
-        return Judgement("inconclusive", reasons=[Reason(record.code, record.text)])
+        return inconclusive(record.code, record.text)
     return _JUDGES[type(record)](record)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 
 class UnreadableInput(ValueError):
     """The input is no measurement that can be judged without guessing.
@@ -23,18 +21,6 @@ class UnreadableInput(ValueError):
         self.code = code
         self.detail = detail
         self.place = place
-
-    def document(self, status: int = 422) -> dict[str, Any]:
-        """The problem document (RFC 9457)."""
-        errors = [{"field": self.place, "message": self.detail}] if self.place else []
-        return {
-            "type": f"urn:faultsense:problem:{self.code}",
-            "title": self.code.replace("_", " ").capitalize(),
-            "status": status,
-            "detail": str(self),
-            "code": self.code,
-            "errors": errors,
-        }
 
 
 def at_line(number: int, column: int | None = None) -> str:

@@ -10,13 +10,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from app.analyses.fit import Fit, fit_effects
+from app.analyses.fit import Fit, fit_effects, width
 from app.analyses.hop_classes import HopClasses, find_classes
+from app.analyses.judging import LEAST, inconclusive
 from app.analyses.matrix_suspects import Findings, find_gpus, find_paths
 from app.analyses.records import Judgement, Matrix, PathMatrix, Reason
 
-#: A GPU or a path has to be this much slower than its like (the default alpha of a job).
-LEAST = float(np.log(1.3))
 #: Slower across than inside by more than this within one host is no socket penalty any more.
 SOCKET_PENALTY = float(np.log(4.0))
 #: GB/s, both ways: no PCIe link carries more, so what does is another fabric, and a step down from it is normal.
@@ -48,7 +47,7 @@ def judge_matrix(matrix: PathMatrix) -> Judgement:
     known = np.isfinite(badness) | np.isfinite(badness.T)
     if np.count_nonzero(known) < n * (n - 1) / 2 or (known.sum(axis=1) < 3).any():
         text = f"{matrix.title}: too many cells are missing to compare every rank with the others"
-        return Judgement("inconclusive", reasons=[Reason("cells_missing", text)])
+        return inconclusive("cells_missing", text)
     classes = find_classes(badness, matrix.placement)
     fit = fit_effects(badness, classes)
     found = Findings()
@@ -88,13 +87,13 @@ def _few(badness: Matrix, title: str) -> Judgement:
     """Two or three ranks: no majority says who is slow."""
     cells = badness[np.isfinite(badness)]
     if len(cells) < len(badness) * (len(badness) - 1) / 2 or len(badness) < 2:
-        return Judgement("inconclusive", reasons=[Reason("too_few", f"{title}: too few paths to compare")])
+        return inconclusive("too_few", f"{title}: too few paths to compare")
     if float(np.ptp(cells)) >= LEAST:
         text = f"{title}: {len(badness)} ranks differ, and no majority or reference says which of them is slow"
-        return Judgement("inconclusive", reasons=[Reason("no_reference", text)])
+        return inconclusive("no_reference", text)
     if len(badness) == 2:
         text = f"{title}: both directions are alike; whether both are slow needs a reference"
-        return Judgement("inconclusive", reasons=[Reason("no_reference", text)])
+        return inconclusive("no_reference", text)
     return Judgement("healthy", reasons=[Reason("all_alike", f"{title}: all paths are alike")])
 
 
@@ -138,8 +137,8 @@ def _conclude(matrix: PathMatrix, classes: HopClasses, fit: Fit, found: Findings
     if shift >= LEAST:
         text = f"{matrix.title}: everything is {np.exp(shift):.1f}x slower than the baseline, nobody stands out"
         return Judgement("uniform_slowdown", reasons=[*reasons, Reason("uniform_slowdown", text)])
-    if max(fit.width(fit.rows), fit.width(fit.columns)) >= _UNEVEN or fit.sigma >= _UNEVEN:
+    if max(width(fit.rows), width(fit.columns)) >= _UNEVEN or fit.sigma >= _UNEVEN:
         text = f"{matrix.title}: ranks differ too much among themselves to call one of them slow, or all healthy"
-        return Judgement("inconclusive", reasons=[*reasons, Reason("uneven", text)])
+        return inconclusive("uneven", text, *reasons)
     text = f"{matrix.title}: no rank and no path is clearly slower than its like (noise {100 * fit.sigma:.0f} %)"
     return Judgement("healthy", reasons=[*reasons, Reason("all_alike", text)])

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 import numpy as np
 
-from app.analyses.judge_matrix import LEAST, judge_matrix
-from app.analyses.judge_ranks import suspect
-from app.analyses.records import Judgement, Label, PairList, PathMatrix, Reason, Suspect, times
+from app.analyses.judge_matrix import judge_matrix
+from app.analyses.judging import LEAST, inconclusive, label_order, slow_path, suspect
+from app.analyses.records import Judgement, Label, PairList, PathMatrix, Reason, Suspect
 
 #: From this share of all pairs on, the list is a matrix with holes.
 _NEARLY_ALL = 0.8
@@ -30,7 +30,7 @@ def judge_pairs(record: PairList) -> Judgement:
     -----
     A component is accused when all that it is part of is slow and all others that are in it are cleared elsewhere.
     """
-    labels = sorted({end for a, b, _ in record.pairs for end in (a, b)}, key=_order)
+    labels = sorted({end for a, b, _ in record.pairs for end in (a, b)}, key=label_order)
     levels = _levels(record)
     n = len(labels)
     if n >= 4 and len(levels) >= _NEARLY_ALL * n * (n - 1) / 2:
@@ -38,10 +38,10 @@ def judge_pairs(record: PairList) -> Judgement:
     hop = _hop_classes(record, levels)
     if len(hop) > 1:
         reasons = [Reason("hop_classes", "pairs within a host and pairs across hosts were compared apart")]
-        answers = [_judge_class(part, record) for part in hop if len(part) > 2]
+        answers = [_judge_class(part, record) for part in hop]
         suspects = [s for answer in answers for s in answer.suspects]
         reasons += [reason for answer in answers for reason in answer.reasons]
-        healthy = bool(answers) and all(answer.outcome == "healthy" for answer in answers)
+        healthy = all(answer.outcome == "healthy" for answer in answers)
         outcome = "localized" if suspects else "healthy" if healthy else "inconclusive"
         return Judgement(outcome, suspects, reasons)  # type: ignore[arg-type]
     return _judge_class(levels, record)
@@ -52,11 +52,11 @@ def _levels(record: PairList) -> dict[Pair, float]:
     sign = 1 if record.bad == "high" else -1
     seen: dict[Pair, list[float]] = defaultdict(list)
     for a, b, value in record.pairs:
-        first, second = sorted((a, b), key=_order)
+        first, second = sorted((a, b), key=label_order)
         seen[first, second].append(sign * float(np.log(value)))
     levels = {pair: float(np.median(values)) for pair, values in seen.items()}
     for (a, b), value in (record.reference or {}).items():
-        first, second = sorted((a, b), key=_order)
+        first, second = sorted((a, b), key=label_order)
         if (first, second) in levels:
             levels[first, second] -= sign * float(np.log(value))
     return levels
@@ -88,17 +88,21 @@ def _hop_classes(record: PairList, levels: dict[Pair, float]) -> list[dict[Pair,
 
 def _judge_class(levels: dict[Pair, float], record: PairList) -> Judgement:
     if len(levels) < 3:
-        return _open("too_few", "fewer than three pairs of one kind: nothing says which level is normal")
+        return inconclusive("too_few", "fewer than three pairs of one kind: nothing says which level is normal")
     values = sorted(levels.values())
     if values[-1] - values[0] < LEAST:
         return Judgement("healthy", reasons=[Reason("all_alike", f"all {len(values)} pairs are alike")])
     cut = _cut(values)
     if cut is None:
-        return _open("no_reference", "the pairs fall into no clear normal level that at least two of them share")
+        return inconclusive(
+            "no_reference", "the pairs fall into no clear normal level that at least two of them share"
+        )
     slow = {pair for pair, level in levels.items() if level > cut}
     for tag, tagged in record.tags.items():
-        if {tuple(sorted(pair, key=_order)) for pair in tagged} == slow:
-            return _open("hop_classes", f"slow are exactly the pairs tagged {tag}: a hop class, not a fault")
+        if {tuple(sorted(pair, key=label_order)) for pair in tagged} == slow:
+            return inconclusive(
+                "hop_classes", f"slow are exactly the pairs tagged {tag}: a hop class, not a fault"
+            )
     return _explain(levels, slow)
 
 
@@ -116,33 +120,27 @@ def _explain(levels: dict[Pair, float], slow: set[Pair]) -> Judgement:
     cleared = {end for pair in levels if pair not in slow for end in pair}
     normal = float(np.median([level for pair, level in levels.items() if pair not in slow]))
     partners: dict[Label, set[Pair]] = defaultdict(set)
+    slow_of: dict[Label, set[Pair]] = defaultdict(set)
     for pair in slow:
         for end, other in (pair, pair[::-1]):
+            slow_of[end].add(pair)
             if end not in cleared and other in cleared:
                 partners[end].add(pair)
     suspects: list[Suspect] = []
     explained: set[Pair] = set()
-    for end, pairs in sorted(partners.items(), key=lambda item: _order(item[0])):
+    for end, pairs in sorted(partners.items(), key=lambda item: label_order(item[0])):
         if len(pairs) >= 2:
             suspects.append(suspect(end, float(np.median([levels[pair] for pair in pairs])) - normal))
-            explained |= {pair for pair in slow if end in pair}
-    fast = [pair for pair in levels if pair not in slow]
+            explained |= slow_of[end]
+    fast = Counter(end for pair in levels if pair not in slow for end in pair)
     for pair in sorted(slow - explained, key=str):
-        if all(sum(end in other for other in fast) >= 2 for end in pair):
-            suspects.append(Suspect("path", list(pair), times(levels[pair] - normal), f"path {pair[0]}-{pair[1]}"))
+        if all(fast[end] >= 2 for end in pair):
+            suspects.append(slow_path(*pair, levels[pair] - normal))
             explained.add(pair)
     left = [f"{a}-{b}" for a, b in sorted(slow - explained, key=str)]
     reasons = (
         [Reason("unresolved", f"slow, but neither end was seen elsewhere: {', '.join(left)}")] if left else []
     )
     if suspects and len(suspects) > max(2, len(levels) // 4):
-        return _open("too_many_suspects", f"{len(suspects)} components would have to be slow at once")
+        return inconclusive("too_many_suspects", f"{len(suspects)} components would have to be slow at once")
     return Judgement("localized" if suspects else "inconclusive", suspects, reasons)
-
-
-def _open(code: str, text: str) -> Judgement:
-    return Judgement("inconclusive", reasons=[Reason(code, text)])
-
-
-def _order(label: Label) -> tuple[int, int, str]:
-    return (0, label, "") if isinstance(label, int) else (1, 0, label)

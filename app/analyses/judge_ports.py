@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from app.analyses.judge_ranks import judge_per_rank, suspect
+from app.analyses.judge_ranks import judge_per_rank
+from app.analyses.judging import inconclusive, suspect
 from app.analyses.records import ErrorCounts, Judgement, Label, LinkStates, PerRank, Ports, Reason, Suspect
 
 #: Fewer errors than this happen on any network.
@@ -31,7 +32,7 @@ def judge_ports(record: Ports) -> Judgement:
         return Judgement("localized", [suspect(port, None) for port in down], [Reason("port_down", text)])
     if down:
         text = f"{len(down)} of {len(record.up)} ports are not active: unused, or a shared cause"
-        return Judgement("inconclusive", reasons=[Reason("mostly_down", text)])
+        return inconclusive("mostly_down", text)
     below = {p: want / record.rate[p] for p, want in record.expected.items() if record.rate.get(p)}
     if len(below) > 2 and min(below.values()) >= 1.3:
         text = f"every port runs at 1/{min(below.values()):.1f} or less of the speed of its interface"
@@ -43,18 +44,20 @@ def judge_ports(record: Ports) -> Judgement:
 
 def judge_errors(record: ErrorCounts) -> Judgement:
     """Judge counts (or rates) of errors: one port alone, with different peers where the peers are named."""
+    if not any(record.runs):
+        return inconclusive("too_few", "no port has a count")
     named = [_dominant(run, log_scale=record.log_scale) for run in record.runs]
     if all(name is None for name in named):
         quiet = all(_is_quiet(run, log_scale=record.log_scale) for run in record.runs)
         if quiet:
             return Judgement("healthy", reasons=[Reason("no_errors", "no port has errors that count")])
         text = "several ports have errors; those that only pass on broken packets count them, too"
-        return Judgement("inconclusive", reasons=[Reason("bystanders", text)])
+        return inconclusive("bystanders", text)
     names = set(named)
     peers = {peer for peer in record.peers if peer is not None}
     if len(names) > 1 or (peers and len(peers) < 2):
         text = "the errors move from run to run" if len(names) > 1 else "one peer only: port, path or peer"
-        return Judgement("inconclusive", reasons=[Reason("not_separated", text)])
+        return inconclusive("not_separated", text)
     (port,) = names
     assert port is not None
     text = f"{port}: has nearly all errors" + (f", with {len(peers)} different peers" if peers else "")
@@ -91,17 +94,18 @@ def judge_links(record: LinkStates) -> Judgement:
     if not any(there.values()):
         return Judgement("healthy", reasons=[Reason("no_links", "no GPU has links")])
     patterns = {tuple(links) for gpu, links in down.items() if there[gpu]}
-    if not any(down.values()):
+    listed = all(record.links.values())
+    if listed and not any(down.values()):
         return _link_speeds(record)
-    if len(down) > 1 and len(patterns) == 1:
+    if listed and len(down) > 1 and len(patterns) == 1:
         text = "the same links are inactive on every GPU: not connected on this board, or a shared cause"
-        return Judgement("inconclusive", reasons=[Reason("same_everywhere", text)])
-    if any(down[gpu] and len(down[gpu]) == len(there[gpu]) for gpu in down):
+        return inconclusive("same_everywhere", text)
+    if not listed or any(down[gpu] and len(down[gpu]) == len(there[gpu]) for gpu in down):
         text = "a GPU has no active link at all: a missing bridge and a fault look alike"
-        return Judgement("inconclusive", reasons=[Reason("all_links_down", text)])
+        return inconclusive("all_links_down", text)
     hit = [(gpu, link) for gpu, links in down.items() for link in links]
     if len(hit) > sum(map(len, there.values())) / 2:
-        return Judgement("inconclusive", reasons=[Reason("mostly_down", "most links are inactive")])
+        return inconclusive("mostly_down", "most links are inactive")
     reason = Reason("link_down", "inactive while other links of the same GPU are active")
     return Judgement("localized", [_link(gpu, link, None) for gpu, link in hit], [reason])
 
@@ -118,5 +122,5 @@ def _link_speeds(record: LinkStates) -> Judgement:
     if not slow:
         return Judgement("healthy", reasons=[Reason("all_active", "every link is active at the same speed")])
     if len(slow) > len(speeds) / 4:
-        return Judgement("inconclusive", reasons=[Reason("two_levels", "links run at two speeds")])
+        return inconclusive("two_levels", "links run at two speeds")
     return Judgement("localized", [_link(gpu, k, round(times, 3)) for gpu, k, times in slow])

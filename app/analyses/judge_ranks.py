@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from app.analyses.hop_classes import spread
-from app.analyses.judge_matrix import LEAST
+from app.analyses.judging import LEAST, inconclusive, suspect, times
 from app.analyses.records import (
     Judgement,
     Label,
@@ -18,7 +19,6 @@ from app.analyses.records import (
     Suspect,
     Sweeps,
     Totals,
-    times,
 )
 
 _SIGMAS = 6.0
@@ -39,7 +39,7 @@ def judge_per_rank(record: PerRank) -> Judgement:
     """
     labels = list(record.values)
     if len(labels) < 2:
-        return _open("too_few", f"{record.metric}: one value alone has nothing to be compared with")
+        return inconclusive("too_few", f"{record.metric}: one value alone has nothing to be compared with")
     if len(labels) == 2:
         return _two(record)
     excess = _excess(record)
@@ -50,44 +50,41 @@ def judge_per_rank(record: PerRank) -> Judgement:
 def _slowest(record: PerRank, excess: Mapping[Label, float], slow: Sequence[Label]) -> Judgement:
     class_effect = _whole_classes(record, slow)
     if class_effect:
-        return _open(
-            "class_effect", f"{record.metric}: {class_effect} as a whole: a class of its own, not a fault"
+        return inconclusive(
+            "class_effect",
+            f"{record.metric}: {class_effect} as a whole: a class of its own, or a cause they share",
         )
     if len(slow) > len(excess) / 3:
-        return _open("two_levels", f"{record.metric}: {len(slow)} of {len(excess)} are slower: no clear majority")
+        return inconclusive(
+            "two_levels", f"{record.metric}: {len(slow)} of {len(excess)} are slower: no clear majority"
+        )
     if slow:
         groups = _slow_hosts(record, excess, slow)
         grouped = {label for group in groups for label in group.members}
         alone = [suspect(label, excess[label]) for label in slow if label not in grouped]
-        return Judgement("localized", [*alone, *groups])
+        zero = ", ".join(str(label) for label in slow if np.isinf(excess[label]))
+        reasons = [Reason("measured_zero", f"{record.metric}: zero at {zero}")] if zero else []
+        return Judgement("localized", [*alone, *groups], reasons)
     return _nobody(record, excess)
 
 
 def _slow_hosts(record: PerRank, excess: Mapping[Label, float], slow: Sequence[Label]) -> list[Suspect]:
     """Hosts that are slow as a whole: one group explains more than each of their ranks."""
-    groups = []
+    groups, slow_ones = [], set(slow)
     for group in _groups(record.values, record.hosts or {}):
-        if len(group) > 1 and set(group) <= set(slow):
+        if len(group) > 1 and slow_ones.issuperset(group):
             level = float(np.median([excess[label] for label in group]))
             groups.append(Suspect("group", group, times(level), f"group {(record.hosts or {})[group[0]]}"))
     return groups
-
-
-def suspect(label: Label, excess: float | None) -> Suspect:
-    """A vertex; ``excess`` is the logarithm of its slowdown; None or infinite for a hard failure."""
-    slowdown = None if excess is None else times(excess)
-    return Suspect("gpu", [label], slowdown, f"rank {label}" if isinstance(label, int) else label)
-
-
-def _open(code: str, text: str) -> Judgement:
-    return Judgement("inconclusive", reasons=[Reason(code, text)])
 
 
 def _two(record: PerRank) -> Judgement:
     one, two = record.values.values()
     if min(one, two) > 0 and abs(np.log(one / two)) < _ALIKE:
         return Judgement("healthy", reasons=[Reason("all_alike", f"{record.metric}: both are alike")])
-    return _open("no_reference", f"{record.metric}: two that differ need a reference to say which one is wrong")
+    return inconclusive(
+        "no_reference", f"{record.metric}: two that differ need a reference to say which one is wrong"
+    )
 
 
 def _excess(record: PerRank) -> dict[Label, float]:
@@ -99,8 +96,10 @@ def _excess(record: PerRank) -> dict[Label, float]:
         groups = _groups(logs, classes)
         if len(groups) < 2 or min(map(len, groups)) < 3:
             continue
-        levels = [float(np.median([logs[label] for label in group])) for group in groups]
-        for group, level in zip(groups, levels, strict=True):
+        for group in groups:
+            # Those at zero are infinitely bad; a class in which all are keeps that.
+            measured = [logs[label] for label in group if np.isfinite(logs[label])]
+            level = float(np.median(measured)) if measured else 0.0
             for label in group:
                 logs[label] -= level
         break
@@ -109,9 +108,13 @@ def _excess(record: PerRank) -> dict[Label, float]:
 
 
 def _groups(labels: Mapping[Label, float], classes: Mapping[Label, str]) -> list[list[Label]]:
-    names = sorted({classes[label] for label in labels if label in classes})
-    groups = [[label for label in labels if classes.get(label) == name] for name in names]
-    return groups if sum(map(len, groups)) == len(labels) else []
+    """The labels of each class; none unless all labels have a class."""
+    groups: dict[str, list[Label]] = defaultdict(list)
+    for label in labels:
+        if label not in classes:
+            return []
+        groups[classes[label]].append(label)
+    return [groups[name] for name in sorted(groups)]
 
 
 def _outliers(excess: Mapping[Label, float], n: int) -> list[Label]:
@@ -123,9 +126,10 @@ def _outliers(excess: Mapping[Label, float], n: int) -> list[Label]:
 
 def _whole_classes(record: PerRank, slow: Sequence[Label]) -> str:
     """The classes that the slow ones fill entirely; empty unless they explain all of them."""
+    slow_ones = set(slow)
     for classes in record.classes:
         groups = _groups(record.values, classes)
-        full = [group for group in groups if len(group) > 1 and set(group) <= set(slow)]
+        full = [group for group in groups if len(group) > 1 and slow_ones.issuperset(group)]
         if full and len(groups) > 1 and sum(map(len, full)) == len(slow):
             return ", ".join(classes[group[0]] for group in full)
     return ""
@@ -140,7 +144,7 @@ def _waiting(record: PerRank, excess: Mapping[Label, float], slow: Sequence[Labe
         return Judgement("localized", [suspect(label, None)], [Reason("waits_least", text)])
     if max(abs(value) for value in excess.values()) < LEAST:
         return Judgement("healthy", reasons=[Reason("all_alike", f"{record.metric}: all wait alike")])
-    return _open(
+    return inconclusive(
         "waits_differ", f"{record.metric}: waits differ, but nobody alone waits least: they do not name anyone"
     )
 
@@ -149,9 +153,9 @@ def _nobody(record: PerRank, excess: Mapping[Label, float]) -> Judgement:
     low, high = min(excess.values()), max(excess.values())
     if low <= -2 * LEAST and -low > 2 * high:
         text = f"{record.metric}: someone is faster than the rest, nobody is slower"
-        return _open("fast_outlier", text)
+        return inconclusive("fast_outlier", text)
     if high >= 2 * LEAST:
-        return _open(
+        return inconclusive(
             "uneven", f"{record.metric}: values differ too much among themselves to call one of them slow"
         )
     return Judgement("healthy", reasons=[Reason("all_alike", f"{record.metric}: nobody is clearly slower")])
@@ -163,27 +167,30 @@ def judge_scenarios(record: Scenarios) -> Judgement:
     Two ranks suffice where the values are the ranks' own work and a control shows that they are alike otherwise.
     """
     alike, named, open_reasons = [], {}, []
+    alike_in: dict[Label, set[str]] = defaultdict(set)
     for name, run in record.runs:
         judgement = judge_per_rank(run)
         if judgement.outcome == "healthy":
-            alike.append((name, set(run.values)))
+            alike.append(name)
+            for label in run.values:
+                alike_in[label].add(name)
         elif judgement.suspects:
             named[name] = judgement.suspects
         else:
             open_reasons += judgement.reasons
     if record.own_work:
         for name, run in record.runs:
-            control = next((c for c, ranks in alike if c != name and ranks >= set(run.values)), None)
-            if control is not None and name not in named and len(run.values) == 2:
-                named |= _against_control(name, run)
+            # A condition in which both are alike is the control; it is another one, as here they differ.
+            if name not in named and len(run.values) == 2:
+                one, two = (alike_in[label] for label in run.values)
+                if not one.isdisjoint(two):
+                    named |= _against_control(name, run)
     suspects = {s.name: s for found in named.values() for s in found}
     if len(suspects) == 1:
-        text = f"the same one in {', '.join(named)}" + (
-            f"; alike in {', '.join(n for n, _ in alike)}" if alike else ""
-        )
+        text = f"the same one in {', '.join(named)}" + (f"; alike in {', '.join(alike)}" if alike else "")
         return Judgement("localized", list(suspects.values()), [Reason("conditions", text)])
     if suspects:
-        return _open("conditions_disagree", f"different ones stand out: {', '.join(suspects)}")
+        return inconclusive("conditions_disagree", f"different ones stand out: {', '.join(suspects)}")
     if open_reasons:
         return Judgement("inconclusive", reasons=open_reasons)
     return Judgement("healthy", reasons=[Reason("all_alike", "alike under every condition")])
@@ -205,28 +212,39 @@ def judge_rounds(record: Rounds) -> Judgement:
     slow_in = [_slow_of_round(values) for values in record.rounds]
     hit = [slow for slow in slow_in if slow]
     repaired = [Reason("after_repair", "rounds after a repair are left out")] if record.after_repair else []
+    if all(slow is None for slow in slow_in):
+        text = "no round has three nodes or more with times above zero: nothing says which time is normal"
+        return inconclusive("too_few", text, *repaired)
     if not hit:
-        return Judgement("healthy", reasons=[*repaired, Reason("all_alike", "no node is slow in any round")])
+        return Judgement(
+            "healthy", reasons=[*repaired, Reason("all_alike", "no node is slow in any round of three or more")]
+        )
     always = set.intersection(*hit)
     if not always or (len(hit) == 1 and (len(slow_in) > 1 or len(always) > 1)):
         text = "nodes were slow in one round only, and pairs hide which of two it was"
-        return Judgement("inconclusive", reasons=[*repaired, Reason("not_repeated", text)])
+        return inconclusive("not_repeated", text, *repaired)
     suspects = []
-    clear = [v for values in record.rounds for node, v in values.items() if node not in set.union(*hit)]
-    normal = float(np.median(clear or [min(values.values()) for values in record.rounds]))
+    ever = set.union(*hit)
+    clear = [v for values in record.rounds for node, v in values.items() if node not in ever]
+    normal = float(np.median(clear or [min(values.values()) for values in record.rounds if values]))
     for label in sorted(always, key=str):
-        best = min(values[label] for values, slow in zip(record.rounds, slow_in, strict=True) if label in slow)
+        best = min(
+            values[label] for values, slow in zip(record.rounds, slow_in, strict=True) if label in (slow or ())
+        )
         suspects.append(suspect(label, float(np.log(best / normal)) if normal > 0 else None))
     return Judgement(
         "localized", suspects, [*repaired, Reason("stays_slow", "slow in every round that had a slow node")]
     )
 
 
-def _slow_of_round(values: Mapping[Label, float]) -> set[Label]:
-    """Nodes far above the fast half: in a round of pairs up to half of the nodes can look slow."""
+def _slow_of_round(values: Mapping[Label, float]) -> set[Label] | None:
+    """Nodes far above the fast half: in a round of pairs up to half of the nodes can look slow.
+
+    None where they cannot be compared.
+    """
     known = sorted(values.values())
     if len(known) < 3 or known[0] <= 0:
-        return set()
+        return None
     normal = float(np.median(known[: (len(known) + 1) // 2]))
     return {label for label, value in values.items() if value >= 1.5 * normal}
 
@@ -234,10 +252,10 @@ def _slow_of_round(values: Mapping[Label, float]) -> set[Label]:
 def judge_sweeps(record: Sweeps) -> Judgement:
     """Judge curves of bus bandwidth by their largest common sizes."""
     if len(record.curves) < 2:
-        return _open("aggregate_only", "one curve of a whole collective cannot name a rank or a path")
+        return inconclusive("aggregate_only", "one curve of a whole collective cannot name a rank or a path")
     common = sorted(set.intersection(*({size for size, _ in curve} for curve in record.curves.values())))
     if not common:
-        return _open("no_common_size", "the curves have no message size in common")
+        return inconclusive("no_common_size", "the curves have no message size in common")
     top = set(common[-3:])
     levels = {
         label: float(np.median([value for size, value in curve if size in top]))
@@ -250,11 +268,15 @@ def judge_sweeps(record: Sweeps) -> Judgement:
 
 def judge_totals(record: Totals) -> Judgement:
     """Judge totals of concurrent transfers: alike, or not; which part they share is not in totals."""
-    metrics = sorted({metric for pattern in record.patterns for metric in pattern})
-    for metric in metrics:
-        values = [pattern[metric] for pattern in record.patterns if metric in pattern]
+    by_metric: dict[str, list[float]] = defaultdict(list)
+    for pattern in record.patterns:
+        for metric, value in pattern.items():
+            by_metric[metric].append(value)
+    if all(len(values) < 2 for values in by_metric.values()):
+        return inconclusive("too_few", "no total of one kind is there for two patterns")
+    for metric, values in sorted(by_metric.items()):
         if min(values) <= 0 or np.log(max(values) / min(values)) >= LEAST:
-            return _open(
+            return inconclusive(
                 "unsupported_kind", f"totals of concurrent {metric} differ; they do not name what is shared"
             )
     return Judgement("healthy", reasons=[Reason("all_alike", "every pattern reaches the same total")])

@@ -9,9 +9,9 @@ import numpy as np
 
 from app.analyses.fit import Fit, Vector
 from app.analyses.hop_classes import HopClasses, Ints, spread, symmetric
-from app.analyses.records import Label, Matrix, PathMatrix, Reason, Suspect, times
+from app.analyses.judging import LEAST, slow_path, suspect, times
+from app.analyses.records import Label, Matrix, PathMatrix, Reason, Suspect
 
-_LEAST = float(np.log(1.3))
 #: A path has to be slower than a GPU, of which there are many more readings.
 _LEAST_PATH = float(np.log(1.5))
 _LEAST_ONE_WAY = float(np.log(1.8))
@@ -61,7 +61,7 @@ def _slow_gpus(badness: Matrix, classes: HopClasses, fit: Fit) -> dict[int, floa
     for effects, axis in ((fit.rows, 1), (fit.columns, 0)):
         scale = _scale(effects, fit, len(badness))
         excess = effects - np.median(effects)
-        for i in np.flatnonzero(excess >= _LEAST):
+        for i in np.flatnonzero(excess >= LEAST):
             clear = excess[i] >= _GPU_SIGMAS * scale
             rank = int(i)
             if not clear and excess[i] >= np.log(2) and excess[i] >= 3 * scale:
@@ -86,7 +86,7 @@ def _worst_nearly_everywhere(badness: Matrix, classes: HopClasses, rank: int, ax
             continue
         like[rank] = False
         seen += 1
-        wins += bool(values[peer, rank] >= values[peer, like].max() + _LEAST)
+        wins += bool(values[peer, rank] >= values[peer, like].max() + LEAST)
     return seen >= 4 and wins >= _STANDS_OUT * seen
 
 
@@ -133,7 +133,7 @@ def _report_gpus(matrix: PathMatrix, fit: Fit, left: dict[int, float], found: Fi
         found.doubt("not_between_themselves", text)
         return
     for i in ranks:
-        found.suspects.append(Suspect("gpu", [matrix.labels[i]], times(left[i]), _gpu_name(matrix, i)))
+        found.suspects.append(suspect(matrix.labels[i], left[i]))
 
 
 def _near_each_other(fit: Fit, ranks: list[int]) -> bool:
@@ -142,7 +142,7 @@ def _near_each_other(fit: Fit, ranks: list[int]) -> bool:
         return False
     between = fit.residual[np.ix_(ranks, ranks)] + fit.rows[ranks][:, None] + fit.columns[ranks][None, :]
     known = ~np.eye(len(ranks), dtype=bool) & np.isfinite(between)
-    return bool(known.any() and np.median(between[known]) < _LEAST / 2)
+    return bool(known.any() and np.median(between[known]) < LEAST / 2)
 
 
 def find_paths(matrix: PathMatrix, classes: HopClasses, fit: Fit, found: Findings) -> None:
@@ -160,9 +160,7 @@ def find_paths(matrix: PathMatrix, classes: HopClasses, fit: Fit, found: Finding
         if not both[i, j]:
             a, b = _direction(matrix, fit, i, j)
             found.note("one_direction", f"{matrix.title}: path {a}-{b} is slow only from row {a} to column {b}")
-        first, second = sorted((matrix.labels[i], matrix.labels[j]), key=_order)
-        name = f"path {first}-{second}"
-        found.suspects.append(Suspect("path", [first, second], times(float(excess[i, j])), name))
+        found.suspects.append(slow_path(matrix.labels[i], matrix.labels[j], float(excess[i, j])))
 
 
 def _why_not(classes: HopClasses, fit: Fit, excess: Matrix, pairs: list[tuple[int, int]]) -> str:
@@ -173,7 +171,7 @@ def _why_not(classes: HopClasses, fit: Fit, excess: Matrix, pairs: list[tuple[in
         return "unexplained_pattern"
     if min(np.count_nonzero(classes.of == classes.of[i, j]) for i, j in pairs) < _LEAST_CLASS:
         return "class_too_small"
-    if max(np.maximum(fit.rows, fit.columns)[sorted(ends)]) >= _LEAST:
+    if max(np.maximum(fit.rows, fit.columns)[sorted(ends)]) >= LEAST:
         return "rank_or_path"
     return ""
 
@@ -219,14 +217,14 @@ def _fold_blocks(
         of[block] = number
     left = list(pairs)
     for a, b in sorted({(min(of[i], of[j]), max(of[i], of[j])) for i, j in pairs}):
-        here = [(i, j) for i, j in left if {of[i], of[j]} == {a, b}]
+        here = {(i, j) for i, j in left if {of[i], of[j]} == {a, b}}
         one, two = classes.blocks[a], classes.blocks[b]
         cells = fit.residual[np.ix_(one, two)]
         level = float(np.nanmedian(cells)) if np.isfinite(cells).any() else 0.0
         possible = len(one) * (len(one) - 1) // 2 if a == b else len(one) * len(two)
-        if len(here) >= 3 and len(here) >= 0.5 * possible and level >= _LEAST:
+        if len(here) >= 3 and len(here) >= 0.5 * possible and level >= LEAST:
             found.add_between(matrix.labels, one, two, level)
-            left = [pair for pair in left if pair not in set(here)]
+            left = [pair for pair in left if pair not in here]
     return left
 
 
@@ -242,12 +240,3 @@ def _group(matrix: PathMatrix, block: Ints, excess: float) -> Suspect:
     host = matrix.placement[int(block[0])] if matrix.placement else None
     name = f"group {host}" if host else f"group {{{','.join(map(str, members))}}}"
     return Suspect("group", members, times(excess), name)
-
-
-def _gpu_name(matrix: PathMatrix, rank: int) -> str:
-    label = matrix.labels[rank]
-    return f"rank {label}" if isinstance(label, int) else label
-
-
-def _order(label: Label) -> tuple[int, int, str]:
-    return (0, label, "") if isinstance(label, int) else (1, 0, label)

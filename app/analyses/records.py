@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -15,9 +14,6 @@ Matrix = NDArray[np.float64]
 Outcome = Literal["localized", "healthy", "uniform_slowdown", "inconclusive"]
 #: Which values are bad: high ones (latencies) or low ones (bandwidths).
 Bad = Literal["high", "low"]
-
-#: Logarithm of the largest ratio that is worth a figure.
-_LARGEST = 100.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +35,7 @@ class Suspect:
     members : list of int or str
         Ranks where the measurement numbers them, else its names. A path has two, or the one name of a link.
     slowdown : float or None
-        How much slower than its like; None for a hard failure.
+        How much slower than its like; None without a figure: down, measured zero, or seen by waits or errors only.
     name : str
         For people.
     """
@@ -48,11 +44,6 @@ class Suspect:
     members: list[Label]
     slowdown: float | None
     name: str
-
-
-def times(excess: float) -> float | None:
-    """A slowdown from its logarithm; None where it has no size, as against nothing at all."""
-    return round(math.exp(excess), 3) if -_LARGEST < excess < _LARGEST else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import TypeGuard
 
 from app.analyses.errors import UnreadableInput
 
@@ -28,9 +29,14 @@ def parse_topology(text: str) -> dict[int, str]:
     for i, place in enumerate(places):
         where = f"topology.gpus[{i}]"
         rank, host = (place.get("rank"), place.get("host")) if isinstance(place, dict) else (None, None)
-        if not isinstance(rank, int) or isinstance(rank, bool) or not isinstance(host, str):
+        if not isinstance(rank, int) or isinstance(rank, bool) or not _is_name(host):
             raise UnreadableInput("bad_topology", "needs an integer rank and the name of its host", where)
         if rank in hosts:
             raise UnreadableInput("named_twice", f"rank {rank} stands there twice", where)
         hosts[rank] = host
     return hosts
+
+
+def _is_name(host: object) -> TypeGuard[str]:
+    """Whether it is a text that can be printed and sent: half of a surrogate pair cannot."""
+    return isinstance(host, str) and host.isprintable()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 from fastapi import APIRouter, Depends
 
 from app.analyses import UnreadableInput
@@ -32,21 +30,27 @@ def analyze(wanted: AnalysisIn, db: Db) -> AnalysisOut:
     Nothing is stored (but an answer under an Idempotency-Key), and nothing is sent to a replica.
     """
     try:
-        found = service.analyze(wanted.text, topology=_topology(wanted, db), kind=wanted.kind)
+        found = service.analyze(wanted.text, hosts=_hosts(wanted, db), kind=wanted.kind)
     except UnreadableInput as error:
-        place = error.place or "the whole text"
-        where = FieldError(field="body.text", message=f"{place}: {error.detail}")
-        raise Problem(422, error.code, str(error), errors=[where]) from None
+        raise Problem(422, error.code, str(error), errors=[_where(error)]) from None
     return AnalysisOut.model_validate(found.to_dict())
 
 
-def _topology(wanted: AnalysisIn, db: Db) -> str | None:
+def _where(error: UnreadableInput) -> FieldError:
+    """The field at fault: all places but that of the format lie in the text."""
+    if error.code == "unknown_kind":
+        return FieldError(field="body.kind", message=error.detail)
+    return FieldError(field="body.text", message=f"{error.place or 'the whole text'}: {error.detail}")
+
+
+def _hosts(wanted: AnalysisIn, db: Db) -> dict[int, str] | None:
+    """Host of each rank, where the request or its replica says it."""
     if wanted.topology is not None:
-        return json.dumps(wanted.topology.model_dump(exclude_none=True))
+        return {gpu.rank: gpu.host for gpu in wanted.topology.gpus}
     if wanted.replica_id is None:
         return None
     replica = replicas.get(db, wanted.replica_id)
     current = topologies.current(db, replica.id)
     if current is None:
         raise invalid("body.replica_id", f"replica {replica.name!r} has no topology; upload it, or give one here")
-    return json.dumps(current.document)
+    return {rank: place.host for rank, place in enumerate(topologies.placement(current).places)}

@@ -36,7 +36,9 @@ class AnalysisSuspect(BaseModel):
 
     kind: Literal["gpu", "path", "group"] = Field(description="`gpu`: any vertex, such as a rank, node or NIC.")
     members: list[int | str] = Field(description="Ranks, or the input's own names.")
-    slowdown: float | None = Field(description="Against its like; null for what is down or seen by waits only.")
+    slowdown: float | None = Field(
+        description="Against its like; null without a figure: down, measured zero, or seen by waits or errors."
+    )
     name: str
 
 

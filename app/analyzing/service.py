@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from app.analyses import Analysis, Reason, Suspect, UnreadableInput
@@ -12,15 +13,15 @@ from app.localization.replay import replay_lines
 JOB_LOG = "job-log"
 
 
-def analyze(text: str, *, topology: str | None = None, kind: str | None = None) -> Analysis:
+def analyze(text: str, *, hosts: Mapping[int, str] | None = None, kind: str | None = None) -> Analysis:
     """Judge measurements that somebody else made, or replay a job's log.
 
     Parameters
     ----------
     text : str
         What they have.
-    topology : str or None
-        JSON of a topology document.
+    hosts : mapping of int to str, or None
+        Where the ranks sit, where it is known; a log brings its own.
     kind : str or None
         The format, instead of detecting it.
 
@@ -31,7 +32,7 @@ def analyze(text: str, *, topology: str | None = None, kind: str | None = None) 
     """
     if kind == JOB_LOG or (kind is None and _looks_like_a_log(text)):
         return _replayed(text)
-    return analyze_text(text, topology=topology, kind=kind)
+    return analyze_text(text, hosts=hosts, kind=kind)
 
 
 def _looks_like_a_log(text: str) -> bool:

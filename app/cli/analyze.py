@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from app.cli.output import AsJson, Refused, problem, put_json, say
 
+if TYPE_CHECKING:
+    from app.analyses import Analysis, Suspect
+
 #: Bytes; a text of the most characters that an analysis takes, with some that need more than one byte.
 _MAX_BYTES = 40 * 2**20
+#: Reasons with which a suspect without a slowdown does not work at all.
+_DOWN = {"port_down", "link_down", "rank_refused"}
 
 
 def add_to(app: typer.Typer) -> None:
@@ -27,11 +32,12 @@ def analyze(
     as_json: AsJson = False,
 ) -> None:
     """Name the slow GPU, path or group in measurements made elsewhere, or say why nobody can be named."""
-    from app.analyses import UnreadableInput
+    from app.analyses import UnreadableInput, parse_topology
     from app.analyzing.service import analyze as analyse_text
 
     try:
-        answer = analyse_text(_read(file), topology=_read(topology) if topology else None, kind=kind)
+        text = _read(file)
+        answer = analyse_text(text, hosts=parse_topology(_read(topology)) if topology else None, kind=kind)
     except UnreadableInput as error:
         if not as_json:
             raise Refused(str(error)) from None
@@ -41,9 +47,17 @@ def analyze(
         return
     say(f"{answer.outcome} ({answer.format})")
     for suspect in answer.suspects:
-        say(f"  {suspect.name}: " + (f"{suspect.slowdown:.2f}x slower" if suspect.slowdown else "failed"))
+        say("  " + _in_words(suspect, answer))
     for reason in answer.reasons:
         say(f"  {reason.code}: {reason.text}")
+
+
+def _in_words(suspect: Suspect, answer: Analysis) -> str:
+    """Who is slow and by how much; where that has no figure and nothing is down, the reasons say what is known."""
+    if suspect.slowdown is not None:
+        return f"{suspect.name}: {suspect.slowdown:.2f}x slower"
+    down = any(reason.code in _DOWN for reason in answer.reasons)
+    return f"{suspect.name}: failed" if down else suspect.name
 
 
 def _read(file: Path) -> str:
@@ -66,4 +80,6 @@ def _read(file: Path) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise UnreadableInput("unknown_format", "the file is no UTF-8 text", f"byte {error.start}") from None
+        raise UnreadableInput(
+            "unknown_format", "the file is no UTF-8 text", f"{file.name}, byte {error.start}"
+        ) from None

@@ -17,13 +17,18 @@ BITS = st.sampled_from(
 )
 
 
+def _sent(document: object) -> None:
+    """What a web framework does with an answer: the test of `json.dumps` alone hides what UTF-8 cannot hold."""
+    json.dumps(document, ensure_ascii=False, allow_nan=False).encode()
+
+
 def _answer_or_refusal(text: str) -> None:
     try:
         answer = analyze(text)
     except UnreadableInput as refused:
-        json.dumps(refused.document(), allow_nan=False)
+        _sent([refused.code, refused.detail, refused.place])
         return
-    json.dumps(answer.to_dict(), allow_nan=False)
+    _sent(answer.to_dict())
     assert bool(answer.suspects) == (answer.outcome == "localized")
 
 
@@ -43,9 +48,11 @@ def test_two_files_in_one_paste(one: Path, two: Path) -> None:
     _answer_or_refusal(one.read_text(encoding="utf-8") + "\n" + two.read_text(encoding="utf-8"))
 
 
+#: With lone surrogates, which JSON can write as escapes.
+TEXT = st.text(st.characters(exclude_categories=()), max_size=4)
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4),
+    st.none() | st.booleans() | st.integers() | st.floats() | TEXT,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4),
     max_leaves=12,
 )
 KINDS = ["path_matrix", "pair_list", "per_rank", "rounds", "collective_sweep", "concurrent_runs", "port_counters"]
@@ -60,3 +67,24 @@ def test_any_json_as_a_normalised_document(kind: str, values: object, unit: obje
         ("placement", "position", "labels", "columns", "tags", "reference", "baseline"), more
     )
     _answer_or_refusal(json.dumps(document))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        r'{"kind": "\ud800"}',
+        r'{"kind": "per_rank", "\uD800": 1, "\uD800": 2}',
+        r'{"kind": "per_rank", "unit": "s", "values": {"\udfff": 1, "b": 1, "c": 3, "d": 1, "e": 1}}',
+    ],
+)
+def test_half_of_a_surrogate_pair_is_no_character(text: str) -> None:
+    with pytest.raises(UnreadableInput) as refused:
+        analyze(text)
+    assert refused.value.code == "broken_json"
+    _sent([refused.value.detail, refused.value.place])
+
+
+def test_a_whole_surrogate_pair_is_a_character() -> None:
+    values = {"\U0001f525": 3, "b": 1, "c": 1, "d": 1, "e": 1}
+    answer = analyze(json.dumps({"kind": "per_rank", "unit": "s", "values": values}))
+    assert [suspect.members for suspect in answer.suspects] == [["\U0001f525"]]

@@ -73,6 +73,15 @@ def test_half_of_a_list_is_no_minority() -> None:
 def test_only_like_is_compared_with_like() -> None:
     assert named(judge(nics(40, 10, 40, 10, 40, 10))) == []
     assert named(judge(nics(40, 10, 40, 10, 20, 10))) == [("gpu", ("c:mlx0",))]
+    # Dead ones are no class that is merely slower, whether all of them are dead or some.
+    assert open_with(judge(nics(0, 25, 0, 25, 0, 25)), "class_effect")
+    assert named(judge(nics(0, 10, 40, 10, 40, 10))) == [("gpu", ("a:mlx0",))]
+    assert codes(judge(nics(0, 10, 40, 10, 40, 10))) == {"measured_zero"}
+    names = [f"{host}:{nic}" for host in "abcdef" for nic in ("mlx0", "eth0", "eth1")]
+    dead = {"a:eth0", "b:eth0", "c:eth0", "d:mlx0"}
+    values = {name: 0.0 if name in dead else 10.0 if "eth0" in name else 40.0 for name in names}
+    answer = judge(PerRank(values, "low", classes=[{name: name[2:] for name in names}]))
+    assert {member for _, (member,) in named(answer)} == dead
     stages = {i: f"stage {i // 2}" for i in range(8)}
     assert open_with(judge(ranks(1, 1, 1, 1, 1, 1, 1.6, 1.6, classes=[stages])), "class_effect")
 
@@ -95,6 +104,21 @@ def test_who_stays_slow_when_it_is_paired_anew() -> None:
     assert open_with(judge(Rounds([first])), "not_repeated")
     assert open_with(judge(Rounds([first, clean])), "not_repeated")
     assert judge(Rounds([clean, clean])).outcome == "healthy"
+    # Every node is slow in some round, and one round is empty.
+    every = [{0: 9.0, 1: 9.0, 2: 1.0}, {}, {0: 9.0, 1: 1.0, 2: 9.0}]
+    (suspect,) = judge(Rounds(every)).suspects
+    assert (suspect.members, suspect.slowdown) == ([0], 9.0)
+
+
+@pytest.mark.parametrize(
+    "rounds",
+    [[], [{}], [{0: 1.0, 1: 50.0}] * 2, [{0: 0.0, 1: 1.0, 2: 50.0, 3: 1.0}] * 2],
+    ids=["none", "empty", "two nodes", "a node that took no time"],
+)
+def test_rounds_that_compare_nobody_are_not_healthy(rounds: list[dict[int | str, float]]) -> None:
+    assert open_with(judge(Rounds(rounds)), "too_few")
+    clean: dict[int | str, float] = dict.fromkeys(range(4), 20.0)
+    assert judge(Rounds([*rounds, clean])).outcome == "healthy"
 
 
 def pairs(*items: tuple[str, str, float], **more: Any) -> PairList:
@@ -139,6 +163,8 @@ def test_pairs_across_hosts_are_not_compared_with_pairs_inside() -> None:
     across = [("a0", "b0", 25.0), ("a1", "b1", 25.5), ("a2", "b2", 24.5)]
     answer = judge(pairs(*inside, *across, placement=hosts))
     assert (answer.outcome, named(answer)) == ("healthy", [])
+    few = [("a0", "a1", 10.0), ("b0", "b1", 100.0)]
+    assert open_with(judge(pairs(*few, *across, placement=hosts)), "too_few")
 
 
 def test_all_pairs_are_a_matrix() -> None:
@@ -166,6 +192,8 @@ def test_errors_at_one_port_with_different_peers() -> None:
     assert open_with(judge(ErrorCounts([{"n5": 1500}, {"n4": 1400}], ["x", "y"])), "not_separated")
     assert open_with(judge(ErrorCounts([{"n1": 900, "n2": 700, "n3": 0}], [None])), "bystanders")
     assert judge(ErrorCounts([{"n1": 3, "n2": 0}], [None])).outcome == "healthy"
+    for runs in ([], [{}], [{}, {}]):
+        assert open_with(judge(ErrorCounts(runs, [None] * len(runs))), "too_few")
 
 
 def test_error_rates_are_compared_in_decades() -> None:
@@ -182,6 +210,7 @@ def test_links_that_are_down_while_others_of_the_gpu_are_up() -> None:
     assert named(answer) == [("path", ("gpu 1 link 1",))]
     assert open_with(judge(LinkStates({"gpu 0": [0.0, 25.0], "gpu 1": [0.0, 25.0]})), "same_everywhere")
     assert open_with(judge(LinkStates({"gpu 0": full, "gpu 1": [0.0] * 4})), "all_links_down")
+    assert open_with(judge(LinkStates({"gpu 0": full, "gpu 1": []})), "all_links_down")
     assert judge(LinkStates({"gpu 0": [None, None]})).outcome == "healthy"
     assert named(judge(LinkStates({"gpu 0": full, "gpu 1": [25.0, 12.5, 25.0, 25.0]}))) == [
         ("path", ("gpu 1 link 1",))
@@ -200,3 +229,5 @@ def test_one_curve_names_nobody_and_several_are_compared() -> None:
 def test_totals_name_nobody() -> None:
     assert judge(Totals([{"write": 55.0}, {"write": 54.0}])).outcome == "healthy"
     assert open_with(judge(Totals([{"write": 55.0}, {"write": 3.0}])), "unsupported_kind")
+    for patterns in ([], [{}, {}], [{"write": 55.0}], [{"write": 55.0}, {"read": 55.0}]):
+        assert open_with(judge(Totals(patterns)), "too_few")

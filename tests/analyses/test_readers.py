@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 
-from app.analyses import UnreadableInput, analyze
+from app.analyses import UnreadableInput, analyze, parse_topology
 from app.analyses.detect import KINDS, MAX_CHARACTERS
 from tests.analyses.support import codes, healthy, named, slow_gpu
 
@@ -25,10 +25,9 @@ PAIRS = "rank_a,rank_b,value,unit\n0,1,50,GB/s\n2,3,50.5,GB/s\n4,5,51,GB/s\n"
 RANKS = "rank,step_ms\n0,10\n1,10.1\n2,10.2\n3,21\n"
 
 
-def refused(text: str, *, kind: str | None = None, topology: str | None = None) -> tuple[str, str]:
+def refused(text: str, *, kind: str | None = None) -> tuple[str, str]:
     with pytest.raises(UnreadableInput) as caught:
-        analyze(text, kind=kind, topology=topology)
-    assert caught.value.document()["status"] == 422
+        analyze(text, kind=kind)
     return caught.value.code, caught.value.place
 
 
@@ -113,6 +112,7 @@ def test_a_kind_outside_the_list_is_unsupported() -> None:
         (RANKS.replace("3,21", "2,21"), "named_twice", "line 5"),
         (RANKS.replace("step_ms", "step"), "unit_missing", "line 1"),
         (RANKS.replace("21", "fast"), "bad_number", "line 5, column 2"),
+        ("rank,step_ms,Step_ms\n0,10,10\n1,10,10\n2,10,30\n3,10,10\n", "named_twice", "line 1"),
         ('{"kind": "path_matrix", "values": [[', "broken_json", "line 1, column 37"),
         ('{"values": []}', "missing_field", "kind"),
         (normalised(), "missing_field", "values"),
@@ -126,10 +126,51 @@ def test_a_kind_outside_the_list_is_unsupported() -> None:
         (normalised(kind="per_rank", values={"0": 1, "1": float("nan")}), "bad_number", "values.1"),
         ("GPU 0: x\n  Link 0: 25 GB/s\n  Link 2: 25 GB/s\n", "truncated", "line 3"),
         ("a,b 50\nc,d fast\n", "bad_number", "line 2"),
+        ("nic,state\np0,\np1,-\n", "no_values", "values"),
+        (normalised(kind="link_state", values={}), "no_values", "values"),
+        (normalised(kind="link_state", unit="errors", values={"gpu 0": []}), "no_values", "values"),
     ],
 )
 def test_bad_input_is_refused_with_its_place(text: str, code: str, place: str) -> None:
     assert refused(text) == (code, place)
+
+
+@pytest.mark.parametrize("kind", ["nvidia-smi-nvlink", "dcgm-nvlink"])
+@pytest.mark.parametrize("text", ["it is slow since Tuesday", "GPU 0: x\n", "gpuId 0:\n"])
+def test_a_text_without_links_says_nothing_about_links(kind: str, text: str) -> None:
+    assert refused(text, kind=kind) == ("no_values", "")
+
+
+def test_states_in_capitals() -> None:
+    table = "NIC,State,Rate\nmlx5_0,ACTIVE,200\nmlx5_1,DOWN,200\nmlx5_2,ACTIVE,200\nmlx5_3,,200\n"
+    assert named(analyze(table)) == [("gpu", ("mlx5_1",))]
+    assert named(analyze(table.replace("DOWN", "ACTIVE").replace("1,ACTIVE,200", "1,ACTIVE,50"))) == [
+        ("gpu", ("mlx5_1",))
+    ]
+    ports = {"p0": {"State": "active"}, "p1": {"State": "down", "link_errors": 0}, "p2": {"State": "active"}}
+    assert named(analyze(normalised(kind="port_counters", unit="", values=ports))) == [("gpu", ("p1",))]
+
+
+def test_a_column_that_is_called_pattern_makes_no_totals() -> None:
+    rows = "\n".join(f"{rank},ring,{100 if rank == 3 else 10}" for rank in range(6))
+    assert named(analyze(f"rank,pattern,latency_us\n{rows}\n")) == [("gpu", (3,))]
+    totals = "Pattern,write GB/s\n" + "\n".join(f"{k} at once,55" for k in range(3)) + "\n"
+    assert (analyze(totals).format, analyze(totals).outcome) == ("totals-table", "healthy")
+    assert codes(analyze(totals.replace("Pattern", "traffic_pattern"))) == {"unsupported_kind"}
+
+
+def test_counters_without_a_count_are_not_healthy() -> None:
+    values = {"p0": {"symbol_error": None}, "p1": {"symbol_error": None}}
+    answer = analyze(normalised(kind="port_counters", unit="counts", values=values))
+    assert (answer.outcome, codes(answer)) == ("inconclusive", {"too_few"})
+
+
+def test_a_column_is_judged_only_where_the_unit_speaks_of_it() -> None:
+    values = {str(rank): [1000 + 900 * (rank == 0), 10] for rank in range(6)}
+    fields: dict[str, object] = {"kind": "per_rank", "unit": "ms", "values": values}
+    answer = analyze(normalised(columns=["step", "p50"], **fields))
+    assert (answer.outcome, codes(answer)) == ("inconclusive", {"unsupported_shape"})
+    assert analyze(normalised(columns=["step", "p50 ms"], **fields)).outcome == "healthy"
 
 
 def test_a_broken_matrix_of_the_same_paste_is_not_passed_over() -> None:
@@ -261,6 +302,13 @@ def test_other_shapes_of_a_normalised_document(fields: dict[str, object], wanted
     json.dumps(answer.to_dict(), allow_nan=False)
 
 
+@pytest.mark.parametrize(("value", "columns"), [("50 ms", ["t_ms"]), (50, ["t_ms"]), ([50], ["t_ms"])])
+def test_one_column_may_stand_without_brackets(value: object, columns: list[str]) -> None:
+    values = {str(rank): value for rank in range(4)} | {"9": [110]}
+    answer = analyze(normalised(kind="per_rank", unit="ms", columns=columns, values=values))
+    assert [(s.members, s.slowdown) for s in answer.suspects] == [([9], 2.2)]
+
+
 def test_only_matrices_of_the_peer_path_are_judged() -> None:
     disabled = P2P.replace("Enabled", "Disabled").replace("50.", "5.")
     answer = analyze(disabled + P2P)
@@ -292,11 +340,23 @@ def test_a_topology_tells_hosts() -> None:
     )
     hosts = [{"rank": i, "host": f"host-{i // 4}", "nic": "n"} for i in range(8)]
     assert analyze(text).outcome == "inconclusive"
-    assert analyze(text, topology=json.dumps(hosts)).outcome == "healthy"
-    assert analyze(text, topology=json.dumps({"gpus": hosts})).outcome == "healthy"
-    assert refused(text, topology="[1]") == ("bad_topology", "topology.gpus[0]")
-    assert refused(text, topology=json.dumps([*hosts, hosts[0]])) == ("named_twice", "topology.gpus[8]")
-    assert refused(text, topology="not json") == ("bad_topology", "topology")
+    assert analyze(text, hosts=parse_topology(json.dumps(hosts))).outcome == "healthy"
+    assert analyze(text, hosts=parse_topology(json.dumps({"gpus": hosts}))).outcome == "healthy"
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "place"),
+    [
+        ("[1]", "bad_topology", "topology.gpus[0]"),
+        ('[{"rank": 0, "host": "a"}, {"rank": 0, "host": "a"}]', "named_twice", "topology.gpus[1]"),
+        ("not json", "bad_topology", "topology"),
+        (r'[{"rank": 0, "host": "\ud800"}]', "bad_topology", "topology.gpus[0]"),
+    ],
+)
+def test_a_bad_topology_is_refused_with_its_place(text: str, code: str, place: str) -> None:
+    with pytest.raises(UnreadableInput) as caught:
+        parse_topology(text)
+    assert (caught.value.code, caught.value.place) == (code, place)
 
 
 def test_sizes() -> None:

@@ -64,6 +64,8 @@ def test_the_replicas_topology_tells_the_hop_classes(client: TestClient) -> None
         ('{"seq": 1, "type": "settings"}\nbroken\n', {"kind": "job-log"}, "broken_log", "body.text"),
         ("", {}, "invalid_request", "body.text"),
         (MATRIX, {"kind": 3}, "invalid_request", "body.kind"),
+        (MATRIX, {"kind": "made-up"}, "unknown_kind", "body.kind"),
+        (r'{"kind": "\ud800"}', {}, "broken_json", "body.text"),
         (MATRIX, {"colour": "red"}, "invalid_request", "body.colour"),
     ],
 )

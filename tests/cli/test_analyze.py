@@ -8,6 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from app.localization.events import Event, dump_log, failed
+from app.localization.probes import Probe
+from app.localization.session import Session
+from app.localization.settings import Settings
+from app.localization.verdict import Verdict
 from tests.cli.support import log_lines, refused, run
 
 CASES = Path(__file__).parents[1] / "data" / "cases"
@@ -43,6 +48,29 @@ def test_in_words() -> None:
     assert words.splitlines()[:2] == ["localized (nic-check)", "  host-a:mlx5_1: 2.01x slower"]
     words = run("analyze", CASES / "52-ib-port-two-stuck" / "ports.csv").out
     assert "  mlx5_6: failed\n" in words
+    words = run("analyze", CASES / "54-nvlink-two-inactive" / "nvlink.txt").out
+    assert words.count(": failed\n") == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (
+            "rank,barrier_wait_ms\n" + "".join(f"{rank},{1 if rank == 2 else 20}\n" for rank in range(5)),
+            "waits_least",
+        ),
+        ("local_nic,errors\nn4,0\nn5,1500\nn6,0\n", "errors_at_one_port"),
+        (
+            "rank,busbw GB/s\n" + "".join(f"{rank},{0 if rank == 2 else 20}\n" for rank in range(5)),
+            "measured_zero",
+        ),
+    ],
+)
+def test_a_suspect_whose_slowdown_has_no_figure_has_not_failed(write: Write, text: str, reason: str) -> None:
+    words = run("analyze", write(text)).out.splitlines()
+    assert words[0].startswith("localized")
+    assert words[1] in {"  rank 2", "  n5"}
+    assert words[2].startswith(f"  {reason}: ")
 
 
 def test_a_refusal_is_a_problem_document(write: Write) -> None:
@@ -64,6 +92,15 @@ def test_files_that_are_no_measurement(write: Write, data: bytes, code: str) -> 
     assert (result.status, json.loads(result.err)["code"]) == (2, code)
 
 
+def test_the_file_that_is_no_text_is_named(write: Write) -> None:
+    matrix, latin = (
+        write("us,0,1\n0,1,2\n1,2,1\n"),
+        write("[{'host': 'h\u00f6st'}]".encode("latin-1"), "places.json"),
+    )
+    refused(run("analyze", matrix, "--topology", latin), "places.json, byte 12: ", "no UTF-8")
+    assert json.loads(run("analyze", latin, "--json").err)["errors"][0]["field"] == "places.json, byte 12"
+
+
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     result = run("analyze", tmp_path / "absent", "--json")
     assert (result.status, json.loads(result.err)["code"]) == (2, "unreadable_file")
@@ -77,6 +114,20 @@ def test_a_topology_and_a_kind(write: Write) -> None:
     alone = run("analyze", matrix, "--kind", "latency-matrix", "--json").document
     placed = run("analyze", matrix, "--kind", "latency-matrix", "--topology", places, "--json").document
     assert (alone["outcome"], placed["outcome"]) == ("inconclusive", "healthy")
+
+
+def test_a_rank_that_refused_its_probe_has_failed(write: Write) -> None:
+    settings = Settings(gpus=8, k=4, repeats=1)
+    session = Session(settings)
+    probe = session.next()
+    assert isinstance(probe, Probe)
+    refusal = failed(probe, code="rank_refused", detail="refused", rank=3)
+    session.observe(refusal)
+    verdict = session.next()
+    assert isinstance(verdict, Verdict)
+    log = [Event("settings", settings.to_dict()), refusal, Event("verdict", {"verdict": verdict.to_dict()})]
+    words = run("analyze", write("\n".join(dump_log(log)))).out
+    assert words.splitlines()[1] == "  gpu 3: failed"
 
 
 def test_a_log_of_our_own_is_replayed(write: Write) -> None:

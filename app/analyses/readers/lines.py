@@ -40,14 +40,15 @@ def split_lines(text: str) -> list[Line]:
     return lines
 
 
-def cells(words: list[str], line: int, first_column: int = 1) -> list[float | None]:
-    """Numbers of a row; None where a cell says that there is none."""
+def cells(words: list[str], line: int, first_column: int = 1) -> list[float]:
+    """Numbers of a row; NaN where a cell says that there is none."""
     try:
         values = [float(word) for word in words]
     except ValueError:
         values = []
     if values and all(0 <= value < math.inf for value in values):
-        return list(values)
+        return values
     return [
-        None if is_missing(word) else number(word, at_line(line, first_column + i)) for i, word in enumerate(words)
+        math.nan if is_missing(word) else number(word, at_line(line, first_column + i))
+        for i, word in enumerate(words)
     ]

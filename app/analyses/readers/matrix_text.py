@@ -33,7 +33,7 @@ def read_deepxtrace(text: str) -> Reading:
     UnreadableInput
         For a row that is cut, of another length, or there twice.
     """
-    rows: dict[int, tuple[int, list[float | None]]] = {}
+    rows: dict[int, tuple[int, list[float]]] = {}
     lines = split_lines(text)
     cut = 0
     for line in lines:
@@ -62,7 +62,7 @@ class _Block:
 
     title: str
     line: int
-    rows: dict[int, tuple[int, list[float | None]]] = field(default_factory=dict)
+    rows: dict[int, tuple[int, list[float]]] = field(default_factory=dict)
     header: list[int] | None = None
     cut: int = 0
 
@@ -111,7 +111,8 @@ def _short(title: str) -> str:
 
 
 def _row(line: Line) -> tuple[int, list[str]] | None:
-    match = _ROW.match(line.text)
+    # Without blanks at the end the pattern has one way to divide those in the middle.
+    match = _ROW.match(line.text.rstrip())
     if match is None:
         return None
     words = match[2].split()
@@ -179,9 +180,11 @@ def _choose(blocks: Sequence[_Block], side: Bad | None) -> tuple[list[_Block], l
         text = "the matrix has no title with a unit (GB/s, us): name the kind latency-matrix or bandwidth-matrix"
         raise UnreadableInput("unit_missing", text, at_line(blocks[0].line))
     enabled = any(_peer(block) == "enabled" for block in known)
+    # Some programs print a test as one row, beside those that they print as matrices.
+    least = 2 if any(len(block.rows) > 1 for block in known) else 1
     chosen = []
     for block in known:
-        if re.search(r"\bCPU\b|\bhost\b", block.title, re.IGNORECASE) or _is_vector(block, known):
+        if re.search(r"\bCPU\b|\bhost\b", block.title, re.IGNORECASE) or len(block.rows) < least:
             continue
         if _peer(block) == "disabled" and enabled:
             continue
@@ -193,11 +196,6 @@ def _choose(blocks: Sequence[_Block], side: Bad | None) -> tuple[list[_Block], l
         text = f"{left} of {len(blocks)} matrices were not judged: no title, over the host, or times of the CPU"
         notes.append(Reason("matrices_left_out", text))
     return chosen, notes
-
-
-def _is_vector(block: _Block, blocks: Sequence[_Block]) -> bool:
-    """One row of a program that prints some tests as one row each, beside matrices."""
-    return len(block.rows) == 1 and any(len(other.rows) > 1 for other in blocks)
 
 
 def _peer(block: _Block) -> str:
@@ -226,7 +224,7 @@ def _square(block: _Block) -> tuple[Matrix, list[Reason]]:
         raise UnreadableInput("truncated", f"{len(rows)} of {n} rows are there", at_line(last))
     values = np.full((n, n), np.nan)
     for rank, (_, row) in rows.items():
-        values[rank] = [np.nan if cell is None else cell for cell in row]
+        values[rank] = row
     missing = sorted(set(range(n)) - rows.keys())
     notes = (
         [Reason("rows_missing", f"no row for {', '.join(map(str, missing))}: judged without")] if missing else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -56,7 +57,7 @@ def read_normalised(text: str) -> Reading:
 
 
 def load_object(text: str) -> dict[str, Any]:
-    """A JSON object without repeated keys.
+    """A JSON object without repeated keys, and without halves of surrogate pairs: they cannot be sent on.
 
     Raises
     ------
@@ -65,6 +66,10 @@ def load_object(text: str) -> dict[str, Any]:
     """
     try:
         data = json.loads(text, object_pairs_hook=_once)
+        if re.search(r"\\u[dD]", text):
+            json.dumps(data, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise UnreadableInput("broken_json", r"an escape such as \ud800 stands for no character") from None
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         raise UnreadableInput("broken_json", f"the JSON ends or breaks here ({error.msg})", place) from None
@@ -83,6 +88,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     seen: dict[str, Any] = {}
     for key, value in pairs:
         if key in seen:
+            key.encode()
             raise UnreadableInput("named_twice", f"{key!r} stands there twice", key[:80])
         seen[key] = value
     return seen

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -126,10 +127,13 @@ def _columns(document: Document, values: Mapping[str, Any]) -> PerRank:
     count = width.pop()
     index = 0
     if isinstance(names, list) and len(names) == count and count:
-        index = max(range(count), key=lambda k: (_common_words(str(names[k]), document.unit), -k))
+        common = [_common_words(str(name), document.unit) for name in names]
+        if count > 1 and not any(common):
+            raise Shape("which of the columns to judge is not stated in the unit")
+        index = common.index(max(common))
     elif count != 1:
         raise Shape("several values a rank need columns that name them")
-    chosen = {name: value[index] for name, value in values.items()}
+    chosen = {name: value[index] if isinstance(value, list) else value for name, value in values.items()}
     return _one(document, chosen, "values")
 
 
@@ -152,15 +156,12 @@ def _position(document: Document, names: Mapping[str, Label]) -> list[dict[Label
     given = document.data.get("position")
     if not isinstance(given, Mapping):
         return []
-    axes = sorted({axis for place in given.values() if isinstance(place, Mapping) for axis in place} - {"dp"})
-    return [
-        {
-            names[name]: f"{axis} {place[axis]}"
-            for name, place in given.items()
-            if name in names and isinstance(place, Mapping) and axis in place
-        }
-        for axis in axes
-    ]
+    classes: dict[str, dict[Label, str]] = defaultdict(dict)
+    for name, place in given.items():
+        if name in names and isinstance(place, Mapping):
+            for axis in place.keys() - {"dp"}:
+                classes[axis][names[name]] = f"{axis} {place[axis]}"
+    return [classes[axis] for axis in sorted(classes)]
 
 
 def read_rounds(document: Document) -> Rounds:

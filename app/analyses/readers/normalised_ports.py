@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
+from app.analyses.errors import UnreadableInput
 from app.analyses.readers.classes import hosts_of, nic_classes
 from app.analyses.readers.fields import Document, Shape, is_number, labels_once, scalar
-from app.analyses.readers.numbers import label, positive
+from app.analyses.readers.numbers import is_missing, label, positive
 from app.analyses.records import ErrorCounts, Label, LinkStates, PerRank, Ports, Record, Unjudged
 
 ERRORS = re.compile(
@@ -18,8 +20,10 @@ ERRORS = re.compile(
 #: What a port counts because of what others send it.
 _SECOND_HAND = re.compile(r"remote|relay|discard|wait", re.IGNORECASE)
 _BIT_ERRORS = re.compile(r"(^|[^a-z])ber([^a-z]|$)|bit.?error|error.?rate", re.IGNORECASE)
+_STATES = {"state", "operstate"}
 _TRAFFIC = re.compile(r"bytes|\bb/s|packets|words|xmit|rcv_data|traffic|messages", re.IGNORECASE)
-_DOWN_LETTERS = {"D": 0.0, "U": 1.0, "X": None, "_": None}
+#: What DCGM prints for a link: down, up, disabled, not there.
+LINK_LETTERS = {"D": 0.0, "U": 1.0, "X": None, "_": None}
 
 
 def read_port_counters(document: Document) -> Record:
@@ -31,7 +35,7 @@ def read_port_counters(document: Document) -> Record:
         return _one_counter(document, values)
     if not all(isinstance(value, Mapping) for value in values.values()):
         raise Shape("each port must have one value or an object of values")
-    if any("state" in value or "operstate" in value for value in values.values()):
+    if any(_STATES & {str(key).lower() for key in value} for value in values.values()):
         return read_states({str(name): value for name, value in values.items()})
     if any("others" in value or "peer" in value for value in values.values()):
         return _error_runs(document, values)
@@ -70,23 +74,38 @@ def _uncensored(
 
 
 def read_states(values: Mapping[str, Mapping[str, Any]]) -> Ports:
-    """Ports with a ``state`` or ``operstate``, a rate, and perhaps the speed of the interface."""
+    """Ports with a ``state`` or ``operstate``, a rate, and perhaps the speed of the interface.
+
+    Parameters
+    ----------
+    values : mapping of str to mapping
+        Fields of each port; their names in capitals or not.
+
+    Raises
+    ------
+    UnreadableInput
+        When no port states whether it is up.
+    """
     up: dict[Label, bool] = {}
     rate: dict[Label, float] = {}
     expected: dict[Label, float] = {}
-    for name, fields in values.items():
+    for name, given in values.items():
         port = label(name)
-        state, oper = str(fields.get("state", "active")).lower(), str(fields.get("operstate", "up")).lower()
-        up[port] = state.split(": ")[-1].startswith("active") and oper not in {
-            "down",
-            "lowerlayerdown",
+        fields = {str(key).lower(): value for key, value in given.items()}
+        known = {
+            key: str(fields[key]).lower() for key in _STATES & fields.keys() if not is_missing(str(fields[key]))
         }
+        if known:
+            active = known.get("state", "active").split(": ")[-1].startswith("active")
+            up[port] = active and known.get("operstate", "up") not in {"down", "lowerlayerdown"}
         for key, value in fields.items():
             if key.startswith("rate") and (is_number(value) or _is_scalar(value)):
                 place = f"values.{name}.{key}"
                 rate[port] = positive(scalar(re.split(r"[ a-zA-Z]", str(value).strip())[0], place), place)
             elif key == "speed" and re.fullmatch(r"0*[1-9]\d{0,9}", str(value)):
                 expected[port] = int(value) / 1000
+    if not up:
+        raise UnreadableInput("no_values", "no port states whether it is up", "values")
     return Ports(up, rate, expected)
 
 
@@ -114,28 +133,28 @@ def _with_host(document: Document, port: str) -> Label:
 def _several_counters(values: Mapping[str, Any]) -> Record:
     """``{port: {counter: value}}``, or the other way round: the port's own error counters, added up."""
     if all(ERRORS.search(str(name)) for name in values):
-        ports = sorted({str(port) for fields in values.values() for port in fields})
-        values = {
-            port: {name: fields[port] for name, fields in values.items() if port in fields} for port in ports
-        }
+        by_port: dict[str, dict[str, Any]] = defaultdict(dict)
+        for name, fields in values.items():
+            for port, count in fields.items():
+                by_port[port][name] = count
+        values = dict(sorted(by_port.items()))
     counters = sorted({str(key) for fields in values.values() for key in fields})
     own = [c for c in counters if ERRORS.search(c) and not _SECOND_HAND.search(c) and not _BIT_ERRORS.search(c)]
     rates = [c for c in counters if _BIT_ERRORS.search(c)]
     if not own and not rates:
         raise Shape("no counter of errors among " + ", ".join(counters[:6]))
+    chosen = frozenset(own or rates[:1])
     names = labels_once(list(values), "values")
-    runs = [
-        {
-            names[name]: sum(
-                scalar(fields[c], f"values.{name}.{c}")
-                for c in group
-                if _is_scalar(fields.get(c)) and not _censored(fields[c])
-            )
-            for name, fields in values.items()
+    run: dict[Label, float] = {}
+    for name, fields in values.items():
+        counts = {
+            counter: 0.0 if _censored(count) else scalar(count, f"values.{name}.{counter}")
+            for counter, count in fields.items()
+            if counter in chosen and _is_scalar(count)
         }
-        for group in ([own] if own else [[rate] for rate in rates])
-    ]
-    return ErrorCounts(runs[:1], [None], log_scale=not own)
+        if counts:
+            run[names[name]] = sum(counts.values())
+    return ErrorCounts([run], [None], log_scale=not own)
 
 
 def _censored(value: object) -> bool:
@@ -147,6 +166,8 @@ def read_link_state(document: Document) -> LinkStates | ErrorCounts:
     values = document.data["values"]
     if not isinstance(values, Mapping) or not all(isinstance(links, list) for links in values.values()):
         raise Shape("links must be a list for each GPU")
+    if not any(values.values()):
+        raise UnreadableInput("no_values", "no GPU has a link", "values")
     if document.data.get("higher_is_worse") is True or ERRORS.search(document.unit):
         counts: dict[Label, float] = {
             f"{gpu} link {k}": scalar(count, f"values.{gpu}[{k}]")
@@ -168,8 +189,8 @@ def _link(value: object, place: str) -> float | None:
         return 0.0
     if isinstance(value, str):
         word = value.strip().strip("<>").lower()
-        if word.upper() in _DOWN_LETTERS:
-            return _DOWN_LETTERS[word.upper()]
+        if word.upper() in LINK_LETTERS:
+            return LINK_LETTERS[word.upper()]
         if word in {"inactive", "down"}:
             return 0.0
         if word in {"active", "up"}:

@@ -10,6 +10,8 @@ from app.analyses.records import Bad, Label
 
 #: Beyond these nothing is measured.
 LARGEST, SMALLEST = 1e30, 1e-30
+#: No number has more characters; what takes longer to read is none.
+_LONGEST = 100
 MISSING = {"", "-", "–", "—", "n/a", "na", "null", "none"}
 
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
@@ -34,7 +36,10 @@ def number(text: str, place: str) -> float:
     UnreadableInput
         When it is none, not finite, or negative.
     """
-    plain = text.strip().strip("*`").replace("_", "").removeprefix("<").removesuffix("%").removesuffix("×").strip()
+    plain = text.strip()
+    if len(plain) > _LONGEST:
+        raise UnreadableInput("bad_number", f"{plain[:40]!r}... is longer than any number", place)
+    plain = plain.strip("*`").replace("_", "").removeprefix("<").removesuffix("%").removesuffix("×").strip()
     plain = _UNIT.sub("", plain)
     if re.fullmatch(r"\d{1,3}(,\d{3})+(\.\d+)?", plain):
         plain = plain.replace(",", "")

@@ -80,9 +80,14 @@ def as_table(rows: Sequence[Row]) -> Table:
     Raises
     ------
     UnreadableInput
-        When a row has another number of cells, or a column name stands twice.
+        When a row has another number of cells, or a column name stands twice, in capitals or not.
     """
     header = [name.strip() for name in rows[0].cells]
+    seen: set[str] = set()
+    for name in map(str.lower, header):
+        if name and name in seen:
+            raise UnreadableInput("named_twice", f"column {name!r} stands there twice", at_line(rows[0].line))
+        seen.add(name)
     for row in rows[1:]:
         if len(row.cells) != len(header):
             text = f"has {len(row.cells)} cells, the header has {len(header)}"

@@ -74,9 +74,9 @@ def _recognised(table: Table) -> tuple[str, Record]:
         return "ports-csv", read_states(rows)
     if nic is not None and table.column(r"fail|error") is not None:
         return "nic-errors-csv", _errors(table, nic)
-    if table.column(r"pattern") is not None:
-        return "totals-table", _totals(table)
     if table.column(_RANK) is None and table.column(_COORDINATES) is None:
+        if table.column(r"^pattern$") is not None:
+            return "totals-table", _totals(table)
         text = "the table has no column rank (or gpu, node, host, nic), so no row of it is a component"
         return "table", Unjudged("unsupported_kind", text)
     return "per-rank-table", _per_rank(table)
@@ -117,7 +117,7 @@ def _matrix(rows: Sequence[Row], side: Bad | None) -> Reading:
         words = list(row.cells[1:] if labelled else row.cells)
         if len(words) != n:
             raise UnreadableInput("ragged_matrix", f"has {len(words)} values, {n} expected", at_line(row.line))
-        values[i] = [np.nan if cell is None else cell for cell in cells(words, row.line, 1 + labelled)]
+        values[i] = cells(words, row.line, 1 + labelled)
     bad = side or bad_side(rows[0].cells[0] if labelled else "")
     if bad is None:
         text = "a bare matrix does not say what it measures; say --kind latency-matrix or bandwidth-matrix"
@@ -235,9 +235,11 @@ def _names(table: Table) -> list[Label]:
     else:
         keys = table.columns(_COORDINATES)
         names = [" ".join(f"{table.header[k]} {row.cells[k]}" for k in keys) for row in table.rows]
-    for i, name in enumerate(names):
-        if name in names[:i]:
-            raise UnreadableInput("named_twice", f"{name} stands there twice", at_line(table.rows[i].line))
+    seen: set[Label] = set()
+    for name, row in zip(names, table.rows, strict=True):
+        if name in seen:
+            raise UnreadableInput("named_twice", f"{name} stands there twice", at_line(row.line))
+        seen.add(name)
     return names
 
 

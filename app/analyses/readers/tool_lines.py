@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from app.analyses.errors import UnreadableInput, at_line
 from app.analyses.readers.classes import hosts_of, nic_classes
 from app.analyses.readers.lines import Line, split_lines
+from app.analyses.readers.normalised_ports import LINK_LETTERS
 from app.analyses.readers.numbers import label, number, positive
 from app.analyses.records import (
     Label,
@@ -22,14 +23,18 @@ from app.analyses.records import (
 
 _NIC = re.compile(r"^\s*([\w.-]+)\s*:\s*([\w./-]+)\s*:\s*([\d.,]+)\s*$")
 _NIC_LOW = re.compile(r"^\s*([\w.-]+)\s*:\s*([\w./-]+)\s*:\s*bandwidth is low ([\d.,]+)")
-_DEEPEP_1 = re.compile(r"\[rank (\d+)\].*?avg_t\s*=\s*([\d.]+)\s*(us|ms)")
-_DEEPEP_2 = re.compile(r"EP:\s*(\d+)/(\d+)\s*\|\s*([^:|]+):.*?([\d.]+) us")
+# What stands first on a line and what follows are looked for one after the other: one pattern with ".*?" between
+# them would start anew at every place that looks like the first.
+_DEEPEP_1, _DEEPEP_1_TIME = re.compile(r"\[rank (\d+)\]"), re.compile(r"avg_t\s*=\s*([\d.]+)\s*(us|ms)")
+_DEEPEP_2 = re.compile(r"EP:\s*(\d+)/(\d+)\s*\|([^:|]+):")
+_DEEPEP_2_TIME = re.compile(r"(?<![\d.])([\d.]+) us")
 _GPU = re.compile(r"^\s*GPU (\d+):")
 _LINK = re.compile(r"^\s*Link (\d+):\s*(<inactive>|[\d.]+ GB/s|\S+)")
 _DCGM_GPU, _DCGM_LINKS = re.compile(r"^\s*gpuId (\d+):"), re.compile(r"^\s*([UDX_](\s+[UDX_])*)\s*$")
-_ROUND = re.compile(r"[Rr]ound (\d+).*?\{(.*)\}")
+_ROUND = re.compile(r"[Rr]ound \d+")
 _BARE_PAIR = re.compile(r"^\s*([\w.:-]+)\s*,\s*([\w.:-]+)\s+([\d.]+)\s*(#.*)?$")
-_IB_HOST = re.compile(r"^CA:\s*(.+?)(?:\s+HCA-\d+|\s+mlx\S*)?:\s*$")
+#: Of a line with single blanks.
+_IB_HOST = re.compile(r"^CA: ?(.+?)(?: HCA-\d+| mlx\S*)?:$")
 _IB_LINK = re.compile(r"==\(\s*(\d+)X\s+([\d.]+) Gbps")
 _NCCL_ROW = re.compile(
     r"(\d{1,15})\s+\d+\s+(?:float|half|bfloat16|int\w*|uint\w*|double|fp\w*)\s+\w+\s+(-?\d+\s+)?(\S.*)$"
@@ -74,20 +79,27 @@ def read_deepep(text: str) -> Reading:
     values: dict[Label, float] = {}
     total = 0
     for line in split_lines(text):
-        one, two = _DEEPEP_1.search(line.text), _DEEPEP_2.search(line.text)
-        if one:
-            rank, shown = int(one[1]), one[2]
-            milli = one[3] == "ms"
-        elif two and "dispatch" in two[3]:
-            rank, total, shown, milli = int(two[1]), int(two[2]), two[4], False
-        else:
+        found = _deepep_time(line.text)
+        if found is None:
             continue
+        rank, of, shown, milli = found
+        total = of or total
         if rank in values:
             raise UnreadableInput("named_twice", f"rank {rank} stands there twice", at_line(line.number))
         place = at_line(line.number)
         values[rank] = positive(number(shown, place), place) * (1000 if milli else 1)
     notes = [Reason("partial", f"{len(values)} of {total} ranks are listed")] if len(values) < total else []
     return Reading("deepep", PerRank(values, "high", metric="dispatch time"), notes)
+
+
+def _deepep_time(text: str) -> tuple[int, int, str, bool] | None:
+    """Rank, number of ranks (0 where it is not stated), time, and whether that is in ms instead of us."""
+    if (one := _DEEPEP_1.search(text)) and (time := _DEEPEP_1_TIME.search(text, one.end())):
+        return int(one[1]), 0, time[1], time[2] == "ms"
+    two = _DEEPEP_2.search(text)
+    if two and "dispatch" in two[3] and (time := _DEEPEP_2_TIME.search(text, two.end())):
+        return int(two[1]), int(two[2]), time[1], False
+    return None
 
 
 def read_nvlink(text: str) -> Reading:
@@ -107,34 +119,39 @@ def read_nvlink(text: str) -> Reading:
                 raise UnreadableInput("truncated", f"link {len(links[gpu])} expected", at_line(line.number))
             state = match[2].split()[0]
             links[gpu].append(0.0 if state == "<inactive>" else number(state, at_line(line.number)))
-    return Reading("nvidia-smi-nvlink", LinkStates(links))
+    return Reading("nvidia-smi-nvlink", _some_links(links))
 
 
 def read_dcgm_links(text: str) -> Reading:
     """``dcgmi nvlink --link-status``."""
-    states = {"U": 1.0, "D": 0.0, "X": None, "_": None}
     links: dict[Label, list[float | None]] = {}
     gpu = None
     for line in split_lines(text):
         if match := _DCGM_GPU.match(line.text):
             gpu = f"gpu {match[1]}"
         elif gpu is not None and (match := _DCGM_LINKS.match(line.text)):
-            links[gpu] = [states[letter] for letter in match[1].split()]
+            links[gpu] = [LINK_LETTERS[letter] for letter in match[1].split()]
             gpu = None
-    return Reading("dcgm-nvlink", LinkStates(links))
+    return Reading("dcgm-nvlink", _some_links(links))
+
+
+def _some_links(links: dict[Label, list[float | None]]) -> LinkStates:
+    if not any(links.values()):
+        raise UnreadableInput("no_values", "no GPU with a link stands in the text")
+    return LinkStates(links)
 
 
 def read_rounds_text(text: str) -> Reading:
     """``Round 0: ... {node: seconds, ...}``; a last round that is clean again ends the evidence."""
     rounds = []
     for line in split_lines(text):
-        match = _ROUND.search(line.text)
-        if match is None:
+        body = _round_body(line.text)
+        if body is None:
             raise UnreadableInput(
                 "bad_number", "a round needs {node: seconds, ...} in one line", at_line(line.number)
             )
         values: dict[Label, float] = {}
-        for item in match[2].split(","):
+        for item in body.split(","):
             name, _, value = item.partition(":")
             node = label(name.strip().strip("'\""))
             if node in values:
@@ -144,12 +161,20 @@ def read_rounds_text(text: str) -> Reading:
     return Reading("node-check", Rounds(rounds))
 
 
+def _round_body(text: str) -> str | None:
+    """What stands in braces after the word round and its number."""
+    match = _ROUND.search(text)
+    start = text.find("{", match.end()) if match else -1
+    end = text.rfind("}")
+    return text[start + 1 : end] if 0 <= start < end else None
+
+
 def read_iblinkinfo(text: str) -> Reading:
     """``iblinkinfo``: the speed of the link of each host; switches' own nodes set no reference."""
     values: dict[Label, float] = {}
     host = None
     for line in split_lines(text):
-        if match := _IB_HOST.match(line.text.strip()):
+        if match := _IB_HOST.match(" ".join(line.words)):
             host = None if "aggregation" in match[1].lower() else match[1]
         elif line.text.lstrip().startswith("Switch:"):
             host = None
@@ -178,9 +203,9 @@ def unjudged(name: str, code: str, text: str) -> Reading:
 def looks_like(lines: Sequence[Line]) -> str | None:
     """Name of the line format, if it is one of these."""
     checks = (
-        ("deepep", lambda t: _DEEPEP_1.search(t) or (_DEEPEP_2.search(t) and "dispatch" in t)),
+        ("deepep", _deepep_time),
         ("nic-check", lambda t: _NIC.match(t) or _NIC_LOW.match(t)),
-        ("node-check", _ROUND.search),
+        ("node-check", lambda t: _round_body(t) is not None),
         ("nvidia-smi-nvlink", _LINK.match),
         ("dcgm-nvlink", _DCGM_GPU.match),
         ("iblinkinfo", _IB_LINK.search),
