@@ -139,22 +139,22 @@ def test_a_stop_is_heard_in_the_middle_of_the_warm_up(
 ) -> None:
     """The lease's heartbeat hears of it, too; then nothing more is sent, not even to park ranks."""
     job = start(client, replica).json()
-    park = prober.Prober._park_ranks
+    park = prober.Prober._park_lanes
     parked: list[list[int]] = []
 
-    async def throw_the_switch(self: Any, ranks: Any) -> Any:
-        parked.append(list(ranks))
+    async def throw_the_switch(self: Any, lanes: Any) -> Any:
+        parked.append([lane.rank for lane in lanes])
         if len(parked) == 3:
             client.put(f"/replicas/{replica}/probing", json=WHY)
             slices[0]._renew()
-        return await park(self, ranks)
+        return await park(self, lanes)
 
     slices: list[Any] = []
     made = runner._Slice.__init__
     monkeypatch.setattr(
         runner._Slice, "__init__", lambda self, *a, **k: (slices.append(self), made(self, *a, **k))[1]
     )
-    monkeypatch.setattr(prober.Prober, "_park_ranks", throw_the_switch)
+    monkeypatch.setattr(prober.Prober, "_park_lanes", throw_the_switch)
 
     assert run_slice(engine, settings, uuid.UUID(job["id"])) == "ended"
     assert parked == [[0], [1], [2]]
