@@ -141,10 +141,14 @@ def _result(
     verdict = job["verdict"]
     comparison = None
     if verdict:
+        equals = {
+            f"{s['kind']}:{'-'.join(map(str, s['members']))}": s["alternatives"] for s in verdict["suspects"]
+        }
         comparison = compare(
             faults,
             outcome=verdict["outcome"],
-            named=[f"{s['kind']}:{'-'.join(map(str, s['members']))}" for s in verdict["suspects"]],
+            named=equals,
+            equals=equals,
             codes=[reason["code"] for reason in verdict["reasons"]],
             selectable=selectable,
             placement=placement,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from app.localization.components import Component, group_of, parse_component
@@ -79,13 +79,28 @@ def compare(
     outcome: str,
     named: Iterable[str],
     codes: Iterable[str],
+    equals: Mapping[str, Sequence[str]] | None = None,
     selectable: bool = True,
     placement: Placement | None = None,
 ) -> Comparison:
-    """Hold a verdict's outcome, names of suspects and reason codes against the injected faults."""
+    """Hold a verdict against the injected faults.
+
+    Parameters
+    ----------
+    faults : sequence of Fault
+        What was injected.
+    outcome : str
+        Of the verdict.
+    named, codes : iterable of str
+        Its suspects and reasons.
+    equals : mapping of str to sequence of str, optional
+        What it says explains the same as a suspect: of shared parts, naming either is right.
+    selectable, placement
+        As in `expected_names`.
+    """
     expected = set(expected_names(faults, selectable=selectable, placement=placement))
     said, parts = set(codes), _parts(faults)
-    names = {_part_meant(name, parts, said, placement) for name in named}
+    names = {_part_among((name, *(equals or {}).get(name, ())), parts, said, placement) for name in named}
     paths = {name: parse_component(name) for name in names - expected if name.startswith("path:")}
     symptoms = {name for name, component in paths.items() if _under(component, parts, placement)}
     return Comparison(
@@ -113,6 +128,14 @@ def _part_meant(name: str, parts: Sequence[SharedPart], codes: set[str], placeme
         if codes & SAID_AS[part.kind] and str(group_of(placement.ranks_at(part))) == name:
             return str(part)
     return name
+
+
+def _part_among(
+    names: Sequence[str], parts: Sequence[SharedPart], codes: set[str], placement: Placement | None
+) -> str:
+    """The injected part that one of a class of equals means; else the first of these."""
+    meant = (_part_meant(name, parts, codes, placement) for name in names)
+    return next((found for found, name in zip(meant, names, strict=True) if found != name), names[0])
 
 
 def _parts(faults: Iterable[Fault]) -> list[SharedPart]:

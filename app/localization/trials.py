@@ -212,7 +212,14 @@ class Experiment:
         record = session.strategy.record
         phases = [probe.phase for probe in record.probes.values()]
         return Trial(
-            compare(faults, outcome=verdict.outcome, named=named, codes=codes, placement=placement),
+            compare(
+                faults,
+                outcome=verdict.outcome,
+                named=named,
+                codes=codes,
+                equals={suspect.name: suspect.alternatives for suspect in verdict.suspects},
+                placement=placement,
+            ),
             verdict.outcome,
             named,
             codes,

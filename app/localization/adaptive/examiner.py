@@ -125,8 +125,20 @@ class Examiner:
 
     def read_shape(self, shape: Shape, of: LevelClass) -> Steps[float]:
         """One reading that tests nothing, log ms."""
-        _, reading = yield from self._measure(shape, of, "calibrate", 1)
+        _, reading = yield from self.read_numbered(shape, of)
         return reading.value
+
+    def read_numbered(self, shape: Shape, of: LevelClass) -> Steps[tuple[int, LogReading]]:
+        """One reading that belongs to no group, and the number of its probe."""
+        return (yield from self._measure(shape, of, "calibrate", 1))
+
+    def odds(self, pairs: Sequence[tuple[LogReading, LogReading]], effects: Floats) -> float:
+        """Log odds that the first of each pair is slower, by one size; not more than chance allows."""
+        ratios = np.zeros(len(effects))
+        for suspect, reference in pairs:
+            ratios += self._compare(effects, suspect, reference)[0]
+        surely = self._surely_slower([(suspect.value, reference.value) for suspect, reference in pairs])
+        return log_mean(ratios) if surely else min(0.0, log_mean(ratios))
 
     def suspicious(self, group: Group) -> Steps[bool]:
         """Measure a group that is held against a known level until it is cleared, or looks slow."""

@@ -195,20 +195,6 @@ def _group(
     )
 
 
-def between_and_within(
-    ring: Ranks, hosts: Sequence[int], leaves: Sequence[int], rng: np.random.Generator
-) -> list[tuple[Pair, Pair]]:
-    """Paths between hosts from one GPU each: to another leaf, and under its own; at most `PARTNERS` of them."""
-    found = []
-    for rank in rng.permutation(ring).tolist():
-        others = [other for other in rng.permutation(ring).tolist() if hosts[other] != hosts[rank]]
-        far = next((other for other in others if leaves[other] != leaves[rank]), None)
-        near = next((other for other in others if leaves[other] == leaves[rank]), None)
-        if far is not None and near is not None:
-            found.append(((min(rank, far), max(rank, far)), (min(rank, near), max(rank, near))))
-    return found[:PARTNERS]
-
-
 def _sets(units: Sequence[Ranks], shared: Shared, *, small: bool) -> list[list[Ranks]]:
     """Sets of units that can exchange among themselves: where leaves count, all of one set are under one."""
     found, rest = small_sets(units) if small and len(units) >= MANY else ([], list(units))

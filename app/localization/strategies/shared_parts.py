@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
-from statistics import median
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from app.localization.adaptive.examiner import Examiner, Found
-from app.localization.adaptive.groups import PathSweep, exchange
-from app.localization.adaptive.levels import LevelClass, Levels
-from app.localization.adaptive.links import LEAST_UNITS, Part, Shared, between_and_within, link_groups
+from app.localization.adaptive.groups import PathSweep
+from app.localization.adaptive.levels import Levels
+from app.localization.adaptive.links import Part, Shared, link_groups
+from app.localization.adaptive.noise import Floats
+from app.localization.components import Component
 from app.localization.record import Steps
 from app.localization.settings import Settings
 from app.localization.shapes import Ranks
 from app.localization.strategies.base import Note
+from app.localization.strategies.few_leaves import FewLeaves
 
 # What many share before what few do: else a slow host would be found GPU by GPU.
 ORDER: tuple[tuple[Part, str], ...] = (
@@ -37,8 +38,10 @@ IN_WORDS = {
     "links": "as fast as others at sends to itself, slow at sends to any other GPU: rather its NIC or link than"
     " the GPU itself",
 }
-# How much longer a step with a send between leaves may take: beyond it the fabric is not just built so.
-SLOW_LEAVES = 1.5
+EQUAL_LEAVES = (
+    "sends between GPUs under different leaves are slow, and not those under one: the uplinks of one of these"
+    " leaves, or the fabric if it is built so; no probe tells which"
+)
 
 
 class SharedParts:
@@ -61,9 +64,13 @@ class SharedParts:
         self._leaves = settings.shared.get("leaf", ())
         self.leaves_slower = False
         """Whether sends between leaves are so slow that single paths cannot be compared."""
+        self.equals: dict[Component, list[Component]] = {}
+        """What explains the same as something that is accused."""
         self.notes: list[Note] = []
 
-    def examine(self, ring: Callable[[], Ranks], load: int, severities: int) -> Steps[float | None]:
+    def examine(
+        self, ring: Callable[[], Ranks], load: int, severities: int, effects: Floats
+    ) -> Steps[float | None]:
         """Look for every part; gives the level of the dearest exchanges, log ms, if there were any.
 
         Parameters
@@ -74,6 +81,8 @@ class SharedParts:
             Sequences that every rank sends and receives.
         severities : int
             Hypotheses about the size of a fault.
+        effects : ndarray of float
+            Rise of the log of a step by a slow path, by its severity.
 
         Raises
         ------
@@ -87,7 +96,7 @@ class SharedParts:
             if groups:
                 yield from self._examiner.examine(groups, rounds=1)
                 levels.append(self._levels.level(groups[0].level_class))
-        yield from self._compare_leaves(ring(), load)
+        yield from self._compare_leaves(ring(), load, effects)
         return max((level for level in levels if level is not None), default=None)
 
     def _labels(self, part: Part) -> Sequence[int]:
@@ -99,35 +108,27 @@ class SharedParts:
             return self._settings.hosts or ()
         return self._settings.shared.get(part, (-1,) * gpus)
 
-    def _compare_leaves(self, ring: Ranks, load: int) -> Steps[None]:
+    def _compare_leaves(self, ring: Ranks, load: int, effects: Floats) -> Steps[None]:
         """Of few leaves none tells which is slow: then sends between them are held against sends within them."""
-        hosts, leaves = self._settings.hosts, self._leaves
-        if hosts is None or not leaves or not 2 <= len({leaves[rank] for rank in ring}) < LEAST_UNITS:
+        if self._settings.hosts is None or not self._leaves:
             return
-        differences = []
-        for pairs in between_and_within(ring, hosts, leaves, self._rng):
-            values = []
-            for pair in pairs:
-                shape = exchange(ring, [pair], load)
-                values.append((yield from self._examiner.read_shape(shape, LevelClass("leaves"))))
-            differences.append(values[0] - values[1])
-        if differences and (ratio := math.exp(median(differences))) > SLOW_LEAVES:
+        stage = FewLeaves(self._examiner, self._settings.hosts, self._leaves, self._rng)
+        yield from stage.compare(ring, load, effects)
+        if stage.found is not None:
+            self._examiner.found.append(stage.found)
+            self.equals[stage.found.component] = stage.equals
+        if stage.note is not None:
             self.leaves_slower = True
-            self.notes.append(_slow_leaves(ratio))
+            self.notes.append(stage.note)
 
 
-def shared_notes(found: Sequence[Found]) -> list[Note]:
+def shared_notes(found: Sequence[Found], equals: Mapping[Component, Sequence[Component]]) -> list[Note]:
     """What it is of the accused that is slow, where that is not the GPU or the path itself."""
     notes = []
     for part, text in IN_WORDS.items():
-        names = ", ".join(str(one.component) for one in found if one.part == part)
-        notes += [Note(part, f"{names}: {text}", open=False)] if names else []
+        named = [one.component for one in found if one.part == part]
+        if named and (others := equals.get(named[0])):
+            notes.append(Note(part, f"{named[0]} or {', '.join(map(str, others))}: {EQUAL_LEAVES}", open=False))
+        elif named:
+            notes.append(Note(part, f"{', '.join(map(str, named))}: {text}", open=False))
     return notes
-
-
-def _slow_leaves(ratio: float) -> Note:
-    return Note(
-        "leaves_slower",
-        f"sends between leaf switches take {ratio:.1f}x the time of sends under one: the uplinks of a leaf, or the"
-        " fabric as it is; with so few leaves no probe tells which, and single paths were not compared",
-    )

@@ -65,13 +65,39 @@ def test_a_leaf_among_four_is_named() -> None:
     assert (result["exact_rate"], result["reasons"]) == (1, {"leaf": 1})
 
 
-def test_of_two_leaves_neither_is_accused() -> None:
-    result = simulated("leaf:1*4")
+@pytest.mark.parametrize("leaf", range(3))
+def test_a_leaf_among_three_is_named(leaf: int) -> None:
+    result = simulated(f"leaf:{leaf}*4", n=36, hosts=9, leaves=3)
+    assert (result["exact_rate"], result["reasons"]) == (1, {"leaf": 1})
+
+
+@pytest.mark.parametrize("leaf", range(2))
+def test_of_two_leaves_either_may_be_it(leaf: int) -> None:
+    result = simulated(f"leaf:{leaf}*4", noise=0.05, trials=5)
+    assert (result["exact_rate"], result["reasons"]) == (1, {"leaf": 5})
+    placement = layout(32, 8)
+    faults = parse_faults([f"leaf:{leaf}*4"], 32, placement)
+    replica = PhysicsReplica(32, faults, COSTS, "serial", placement=placement)
+    run = answered(adaptive(32, UNKNOWN, hosts=placement.hosts, shared=placement.shared), replica.answer)
+    (suspect,) = run.verdict.suspects
+    assert suspect.members == list(range(16))
+    assert suspect.alternatives == [str(group_of(tuple(range(16, 32))))]
+    assert suspect.accusing
+
+
+def test_leaves_that_are_a_little_slower_are_noted_and_nobody_is_accused() -> None:
+    result = simulated("leaf:1*2")
     assert (result["outcomes"], result["named"], result["reasons"]) == (
         {"inconclusive": 1},
         {},
         {"leaves_slower": 1},
     )
+
+
+def test_three_leaves_that_are_all_slow_to_each_other_are_equals() -> None:
+    result = simulated("leaf:0*4", "leaf:1*4", "leaf:2*4", n=36, hosts=9, leaves=3)
+    assert (result["outcomes"], result["reasons"]) == ({"localized": 1}, {"leaf": 1})
+    assert list(result["named"]) == ["group:" + "-".join(map(str, range(12)))]
 
 
 @pytest.mark.parametrize("fault", ["host:host-b*4", "rail:1*4", "gpu:9*1.6", "path:3-17*4"])
