@@ -35,7 +35,7 @@ test: $(STAMP) ## Run the tests, against real PostgreSQL and Redis
 .PHONY: test-slow
 test-slow: $(STAMP) ## Run what takes long: exhaustive tests of the core, and scenarios that kill and restart processes
 	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) -m slow tests/localization $(ARGS)
-	$(BIN)/python -m pytest -m slow --ignore=tests/localization $(ARGS)
+	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist loadfile -m slow --ignore=tests/localization $(ARGS)
 
 .PHONY: test-vllm
 test-vllm: $(STAMP) ## Install a real vLLM (CPU, 3.5 GB), serve 4 expert-parallel ranks, and localize on them

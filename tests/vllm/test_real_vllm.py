@@ -177,6 +177,7 @@ def names(job: Job) -> list[str]:
 def test_healthy_is_healthy(localize: Localize, request_: dict[str, object]) -> None:
     job = localize({}, request_)
     assert job["verdict"]["outcome"] == "healthy", job["verdict"]
+    assert request_ is ADAPTIVE or job["settings"]["k"] == 2
 
 
 @pytest.mark.parametrize(
@@ -193,24 +194,13 @@ def test_adaptive_finds_it(localize: Localize, fault: dict[str, dict[str, float]
     assert names(localize(fault, ADAPTIVE)) == [name]
 
 
-@pytest.mark.parametrize("path", ["path:1-3"])
-def test_finds_a_slow_path(localize: Localize, path: str) -> None:
-    assert names(localize({path: {"ms": 50}})) == [path]
-
-
-def test_finds_a_path_that_is_slow_one_way(localize: Localize) -> None:
-    assert names(localize({"path:1>3": {"ms": 50}})) == ["path:1-3"]
+def test_finds_a_slow_path(localize: Localize) -> None:
+    assert names(localize({"path:1-3": {"ms": 50}})) == ["path:1-3"]
 
 
 def test_finds_a_slow_gpu(localize: Localize) -> None:
     # Only work beyond the dummy token that an idle, parked rank repeats on its own GPU.
     assert names(localize({"gpu:2": {"ms": 200, "above_rows": TOP_K}})) == ["gpu:2"]
-
-
-def test_healthy_again_is_healthy(localize: Localize) -> None:
-    job = localize({})
-    assert job["verdict"]["outcome"] == "healthy", job["verdict"]
-    assert job["settings"]["k"] == 2
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from app.localization.adaptive.clique_readings import CliqueReadings, Effects
 from app.localization.adaptive.clique_search import Cluster, clusters, filled, splitting
 from app.localization.adaptive.examiner import (
     ACCEPTED,
-    CLEARED,
     CONFIRM_TURNS,
     MAX_FOUND,
     REJECTED,
@@ -31,6 +30,8 @@ from app.localization.record import Steps
 from app.localization.settings import Settings
 from app.localization.shapes import Ranks
 
+# What is not known is cleared at 100:1: with probes of a fixed size much is tested by few probes.
+CLEARED = math.log(0.01)
 # Odds at which a suspect is confirmed: a search goes on until it leads all others by so much.
 SURE = math.log(50)
 SEARCH_STEPS = 60

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.localization.adaptive.calibration import ROUNDS
-from app.localization.adaptive.groups import GpuGroup, Group, Test, TestResult
+from app.localization.adaptive.groups import GpuGroup, Group, LoopGroup, Test, TestResult
 from app.localization.adaptive.judge import Judge
 from app.localization.adaptive.levels import LevelClass, LogReading
 from app.localization.adaptive.measuring import Measurer
@@ -24,17 +24,18 @@ from app.localization.probes import Phase
 from app.localization.record import Steps
 from app.localization.shapes import Shape
 
-# A group is cleared at 100:1 against anything in it, an item accused at 500:1 against clean references.
-CLEARED = math.log(0.01)
+# A group is cleared at 20:1 against anything in it, an item accused at 500:1 against clean references.
+CLEARED = math.log(0.05)
 ACCEPTED, REJECTED = math.log(500), -4.0
 # Share of the suspicion that an item must hold before it is confirmed.
-SURE = 0.995
+SURE = 0.95
 SEARCH_STEPS, ANCHOR_STEPS = 60, 16
 SWEEP_ROUNDS = 4
 CONFIRM_TURNS = 12
 REJECTIONS = 3
 MAX_FOUND = 8
 FEW_GROUPS = 8
+FAST_READINGS = 4
 # An accusation by chance, were the noise of any kind: with 6 pairs, all readings of the suspect must be higher.
 BY_CHANCE = 1 / 500
 
@@ -88,6 +89,8 @@ class Examiner:
     def __init__(self, measurer: Measurer, judge: Judge, rng: np.random.Generator) -> None:
         self.found: list[Found] = []
         self.unstable: list[Component] = []
+        self.fast: list[Component] = []
+        """What is faster than most of what it was compared with, by as much as a fault: then most may be slow."""
         self._measurer, self._judge, self._rng = measurer, judge, rng
         self._beside: Sequence[Group] = ()
 
@@ -174,6 +177,7 @@ class Examiner:
                 if len(group.results) <= reading:
                     yield from self._take(group, group.whole(), "cover", 1)
         self._judge.judge_again(groups)
+        yield from self._question_fast(order)
         for _ in range(SWEEP_ROUNDS):
             suspicious = [g for g in order if g.beliefs.evidence() > CLEARED]
             undecided = [g for g in suspicious if g.beliefs.weights()[1] > 0.05]
@@ -182,6 +186,18 @@ class Examiner:
             for group in [*self._references(order, suspicious, 2 - len(undecided)), *undecided]:
                 yield from self._take(group, group.whole(), "recheck", 1)
             self._judge.judge_again(groups)
+
+    def _question_fast(self, order: Sequence[Group]) -> Steps[None]:
+        """Read GPUs again that are far faster than most: no burst makes one fast, slow GPUs make most slow."""
+        loops = [group for group in order if isinstance(group, LoopGroup)]
+        fast = self._judge.fast(loops)
+        for group in fast:
+            while len(group.results) < FAST_READINGS:
+                yield from self._take(group, group.whole(), "recheck", 1)
+        if fast:
+            self._judge.judge_again(order)
+            still = self._judge.fast(loops)
+            self.fast += [group.component(item) for group in still for item in range(group.beliefs.items)]
 
     def _references(self, order: Sequence[Group], suspicious: Sequence[Group], count: int) -> list[Group]:
         """Cleared groups to measure beside a lone undecided one, at the same time."""

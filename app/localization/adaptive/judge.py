@@ -109,6 +109,17 @@ class Judge:
         residual = self.residual(result.reading)
         return residual is not None and residual[0] > self.effects(group, result.test).min() / 2
 
+    def fast(self, groups: Sequence[Group]) -> list[Group]:
+        """Groups that are below most of their class by as much as the smallest fault is above a level."""
+        found = []
+        for group in groups:
+            own, test = float(np.median(_values(group))), group.results[0].test
+            others = [float(np.median(_values(other))) for other in groups if other.results[0].test.of == test.of]
+            least = max(float(self.effects(group, test).min()), FAR * self.noise.sigma)
+            if test.of not in self.levels.known and own < float(np.median(others)) - least:
+                found.append(group)
+        return found
+
     def _start_low(self, groups: Sequence[Group]) -> None:
         for kind in dict.fromkeys(group.results[-1].test.of for group in groups):
             same = [group for group in groups if group.results[-1].test.of == kind]
@@ -137,3 +148,7 @@ class Judge:
         clean = np.array([probability for probability, _ in known])
         own = np.array([distance * self.noise.sigma / spread for _, (distance, spread) in known])
         self._set_noise(refined(self._guess, clean, own))
+
+
+def _values(group: Group) -> list[float]:
+    return [result.reading.value for result in group.results]

@@ -39,6 +39,7 @@ from app.localization.strategies.soft_report import (
     OUT_OF_MEASUREMENTS,
     PATHS_NOT_SELECTABLE,
     detectable,
+    few_fast,
     names_of,
     soft_report,
     too_many,
@@ -135,6 +136,8 @@ class Adaptive(Strategy):
         self._loops_done, self._paths_done = True, not self._leaves_slower
         if self._examiner.unstable:
             self.notes.append(unstable(self._examiner.unstable))
+        if self._examiner.fast:
+            self.notes.append(few_fast(self._examiner.fast))
         if self._incomparable:
             self.notes.append(_nothing_to_compare(self._incomparable))
 

@@ -14,6 +14,7 @@ from app.localization.strategies.threshold_report import slower_than_history
 
 # Components listed by name before the verdict says "*".
 NAMED_UNTESTED = 200
+NAMED_FAST = 8
 ALL_OF = {"gpu": "gpu:*", "path": "path:*-*", "group": "group:*"}
 
 OUT_OF_MEASUREMENTS = Note(
@@ -92,6 +93,16 @@ def too_many(found: Sequence[Found]) -> Note:
         "too_many_faults",
         f"more than {len(found) - 1} components read slow ({names} ...): that is rather something they share, or"
         " the way the replica is laid out, than as many faults; upload the topology, and look there first",
+    )
+
+
+def few_fast(components: Sequence[Component]) -> Note:
+    """A few are so much faster than the rest that the rest may be slow."""
+    names = ", ".join(map(str, components[:NAMED_FAST])) + " ..." * (len(components) > NAMED_FAST)
+    return Note(
+        "few_fast",
+        f"{names} is faster than most, by as much as a fault: then most of the replica is slow, and nothing here"
+        " tells what it should take; look at what has changed for all, or compare with another replica",
     )
 
 
