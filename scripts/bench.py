@@ -1,8 +1,9 @@
 """Benchmarks: what the service costs, as JSON and a table. Ratios and medians: machines are shared and noisy.
 
-python scripts/bench.py all            every benchmark but localize and shapes_vllm, JSON into bench/all.json
+python scripts/bench.py all            the quick ones, JSON into bench/all.json
 python scripts/bench.py cover|skew|overhead|memory|memory_slope|api|store|selection [--out FILE]
 python scripts/bench.py localize       a quarter of an hour on two cores; tables and pictures into docs/benchmarks
+python scripts/bench.py shared         slow NICs, uplinks, leaves ..., half an hour; a table into docs/benchmarks
 python scripts/bench.py localize --from bench/localize.json    the tables and pictures of that file
 VLLM_VENV=... python scripts/bench.py shapes_vllm    probe shapes on a real vLLM server, a quarter of an hour
 VLLM_VENV=... [VLLM_RANKS=8] python scripts/bench.py localize_vllm    both strategies there, half an hour
@@ -27,11 +28,14 @@ from scripts.benchmarks.common import Result  # noqa: E402
 from scripts.benchmarks.cover import cover  # noqa: E402
 from scripts.benchmarks.localize import localize  # noqa: E402
 from scripts.benchmarks.localize_report import report  # noqa: E402
-from scripts.benchmarks.localize_vllm import localize_vllm, page  # noqa: E402
+from scripts.benchmarks.localize_vllm import localize_vllm  # noqa: E402
+from scripts.benchmarks.localize_vllm import page as page_of_vllm  # noqa: E402
 from scripts.benchmarks.memory import memory, memory_slope  # noqa: E402
 from scripts.benchmarks.overhead import overhead  # noqa: E402
 from scripts.benchmarks.selection import selection  # noqa: E402
 from scripts.benchmarks.shapes_vllm import shapes_vllm  # noqa: E402
+from scripts.benchmarks.shared import page as page_of_shared  # noqa: E402
+from scripts.benchmarks.shared import shared  # noqa: E402
 from scripts.benchmarks.skew import skew  # noqa: E402
 from scripts.benchmarks.store import store  # noqa: E402
 
@@ -41,7 +45,7 @@ BENCHMARKS: dict[str, Callable[[], Result]] = {
 }
 # Run by name only: they take long, write into the documentation, or need an environment of their own.
 BY_NAME: dict[str, Callable[[], Result]] = {
-    function.__name__: function for function in (localize, localize_vllm, shapes_vllm)
+    function.__name__: function for function in (localize, localize_vllm, shapes_vllm, shared)
 }
 PAGES = ROOT / "docs" / "benchmarks"
 
@@ -73,10 +77,16 @@ def main() -> None:
     if "localize" in results:
         _report(results["localize"])
     if "localize_vllm" in results:
-        written = PAGES / f"localize-vllm-{results['localize_vllm']['ranks']}.md"
-        written.parent.mkdir(parents=True, exist_ok=True)
-        written.write_text(page(results["localize_vllm"]), encoding="utf-8")
-        print(written)
+        found = results["localize_vllm"]
+        _write(f"localize-vllm-{found['ranks']}.md", page_of_vllm(found))
+    if "shared" in results:
+        _write("shared.md", page_of_shared(results["shared"]))
+
+
+def _write(name: str, text: str) -> None:
+    PAGES.mkdir(parents=True, exist_ok=True)
+    (PAGES / name).write_text(text, encoding="utf-8")
+    print(PAGES / name)
 
 
 def _report(results: Result) -> None:

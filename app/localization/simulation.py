@@ -22,7 +22,7 @@ from app.localization.placement import Placement
 from app.localization.pool import Done, cores, run_trials
 from app.localization.settings import Settings, default_baseline, default_probe_size
 from app.localization.shapes import Clique
-from app.localization.trials import Experiment, FaultKind, Model, RandomFaults, Trial, World
+from app.localization.trials import Experiment, FaultKind, Model, RandomFaults, RandomParts, Trial, World
 
 # What random faults slow by, unless stated: GPUs and paths.
 SLOWDOWNS: dict[Model, tuple[float, float]] = {"binary": (2.0, 2.0), "physics": (1.5, 3.0)}
@@ -54,6 +54,8 @@ class Setup:
         GPUs, of strategies that know no loads, carries as many tokens a rank as take as long as its fixed part.
     transport, noise_family : str
         Of the physics model, see `World`.
+    costs_given : bool
+        Whether strategy ``adaptive`` is told what a step costs; a job over HTTP is not, and measures it first.
     processes : int
         The result is the same with any number; see `useful_processes`.
     done : callable, optional
@@ -74,6 +76,7 @@ class Setup:
     model: Model = "binary"
     transport: Transport = "serial"
     noise_family: NoiseFamily = "own"
+    costs_given: bool = True
     processes: int = 1
     done: Done | None = field(default=None, compare=False)
 
@@ -86,6 +89,8 @@ class Setup:
             raise SettingsError("noise_family", f"must be own or unknown, got {self.noise_family!r}")
         if self.model == "binary" and self.noise_family != "own":
             raise SettingsError("noise_family", "the binary model has its own only")
+        if not (self.costs_given or (self.model == "physics" and self.adaptive)):
+            raise SettingsError("costs_given", "only strategy adaptive measures costs, in the physics model")
         if not 1 <= self.trials <= 100_000:
             raise SettingsError("trials", "must be from 1 to 100000")
         if not 0 <= self.noise <= 1:
@@ -124,7 +129,8 @@ class Setup:
     def _assumptions(self, targets: Targets) -> Assumptions:
         fixed_size = self.k is not None
         if self.model == "physics":
-            return Assumptions(Costs(sigma=self.noise), targets, self.transport, fixed_size=fixed_size)
+            costs = Costs(sigma=self.noise) if self.costs_given else None
+            return Assumptions(costs, targets, self.transport, fixed_size=fixed_size)
         costs = Costs(fixed_ms=HEALTHY_MS, compute_ms=0.0, path_ms=0.0, sigma=self.noise)
         return Assumptions(costs, targets, "undiluted", trusted=not fixed_size, fixed_size=fixed_size)
 
@@ -232,9 +238,7 @@ def simulate_given(
     """
     given = Setup(**setup)
     settings = replace(
-        given.settings(),
-        hosts=placement.hosts if placement is not None and topology_known else None,
-        shared=placement.shared if placement is not None and topology_known else {},
+        _knowing(given.settings(), placement if topology_known else None),
         history_ms=_history_ms(given) if history else None,
     )
     trials = given.run(Experiment(settings, given.world(placement), tuple(faults), given.seed))
@@ -242,10 +246,66 @@ def simulate_given(
         "faults": [str(fault) for fault in faults],
         "expected": list(trials[0].comparison.expected),
         **_summarise(trials, given.n),
+        **_answers(trials),
+        "named": dict(Counter(name for trial in trials for name in trial.named)),
+    }
+
+
+def simulate_parts(
+    kinds: Sequence[str],
+    *,
+    placement: Placement,
+    count: int = 1,
+    gpu_slowdown: float | None = None,
+    part_slowdown: float | None = None,
+    **setup: Any,
+) -> dict[str, Any]:
+    """Accuracy and cost of a strategy that knows the topology over faults of parts that GPUs share.
+
+    Parameters
+    ----------
+    kinds : sequence of str
+        See `RandomParts`.
+    placement : Placement
+        Where the ranks sit.
+    count : int
+        Faults a trial.
+    gpu_slowdown, part_slowdown : float, optional
+        By default those of GPUs and paths in `SLOWDOWNS`.
+    **setup
+        See `Setup`; the physics model.
+
+    Returns
+    -------
+    dict
+        What `simulate` gives, and ``outcomes`` and ``reasons``.
+
+    Raises
+    ------
+    SettingsError
+        A parameter out of range, or a kind that the topology does not have.
+    """
+    given = Setup(**setup)
+    gpu, part = SLOWDOWNS["physics"]
+    gpu, part = gpu_slowdown or gpu, part_slowdown or part
+    drawn = RandomParts(tuple(kinds), count, placement, gpu, part)
+    settings = _knowing(given.settings(), placement)
+    trials = given.run(Experiment(settings, given.world(placement), drawn, given.seed))
+    return {**_summarise(trials, given.n), **_answers(trials)}
+
+
+def _knowing(settings: Settings, placement: Placement | None) -> Settings:
+    """The settings of a strategy that is told a topology."""
+    if placement is None:
+        return settings
+    return replace(settings, hosts=placement.hosts, shared=placement.shared)
+
+
+def _answers(trials: Sequence[Trial]) -> dict[str, Any]:
+    return {
         "symptoms_per_trial": fmean(len(trial.comparison.symptoms) for trial in trials),
         "outcomes": dict(Counter(trial.outcome for trial in trials)),
         "reasons": dict(Counter(code for trial in trials for code in trial.codes)),
-        "named": dict(Counter(name for trial in trials for name in trial.named)),
     }
 
 

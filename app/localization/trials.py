@@ -11,11 +11,12 @@ import numpy as np
 from app.localization.adaptive.costs import Costs, Transport
 from app.localization.binary import BinaryReplica
 from app.localization.components import Component, gpu, path
+from app.localization.errors import SettingsError
 from app.localization.events import Event
 from app.localization.expectation import Comparison, compare
 from app.localization.faults import Fault
 from app.localization.physics import NoiseFamily, PhysicsReplica, make_noise
-from app.localization.placement import Placement
+from app.localization.placement import Placement, SharedPart
 from app.localization.probes import Probe
 from app.localization.session import Session
 from app.localization.settings import Settings
@@ -27,6 +28,7 @@ FaultKind = Literal["gpu", "path", "mixed"]
 
 # What an engine is told about a and b may be wrong by as much, where it does not know the noise either.
 WRONG_COSTS = (0.7, 1.3)
+MAX_DRAWS = 1000
 
 
 class Replica(Protocol):
@@ -77,6 +79,55 @@ class RandomFaults:
         """Those of one trial."""
         chosen = sorted(draw_faults(n, self.count, self.kind, rng))
         return tuple(Fault(c, self.gpu_slowdown if c.kind == "gpu" else self.path_slowdown) for c in chosen)
+
+
+@dataclass(frozen=True, slots=True)
+class RandomParts:
+    """Slow parts that GPUs share, or slow GPUs, at random places: no two of a trial concern the same GPU.
+
+    Parameters
+    ----------
+    kinds : tuple of str
+        What may be slow, ``gpu`` or kinds of `SharedPart`; each at most once a trial.
+    count : int
+        How many a trial, at most as many as kinds.
+    placement : Placement
+        Where the ranks sit.
+    gpu_slowdown, part_slowdown : float
+        Factors of GPUs, and of the paths over a part.
+    """
+
+    kinds: tuple[str, ...]
+    count: int
+    placement: Placement
+    gpu_slowdown: float
+    part_slowdown: float
+
+    def draw(self, n: int, rng: np.random.Generator) -> tuple[Fault, ...]:
+        """Those of one trial.
+
+        Raises
+        ------
+        SettingsError
+            When no places are found that do not overlap.
+        """
+        for _ in range(MAX_DRAWS):
+            chosen = [self._one(str(kind), n, rng) for kind in rng.permutation(self.kinds)[: self.count]]
+            ranks = [rank for _, at in chosen for rank in at]
+            if len(ranks) == len(set(ranks)):
+                return tuple(fault for fault, _ in chosen)
+        raise SettingsError("kinds", f"{self.count} of {', '.join(self.kinds)} overlap wherever they are")
+
+    def _one(self, kind: str, n: int, rng: np.random.Generator) -> tuple[Fault, tuple[int, ...]]:
+        if kind == "gpu":
+            rank = int(rng.integers(n))
+            return Fault(gpu(rank), self.gpu_slowdown), (rank,)
+        parts = [SharedPart(kind, name) for name in self.placement.names(kind)]  # type: ignore[arg-type]
+        parts = [part for part in parts if self.placement.crosses(part).any()]
+        if not parts:
+            raise SettingsError("kinds", f"no {kind} in this topology has a path over it")
+        part = parts[int(rng.integers(len(parts)))]
+        return Fault(part, self.part_slowdown), self.placement.ranks_at(part)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +223,7 @@ class Experiment:
         What the strategy is told; its seed is the trial's.
     world : World
         How the replica answers.
-    faults : RandomFaults or tuple of Fault
+    faults : RandomFaults, RandomParts or tuple of Fault
         To be drawn, or given.
     seed : int
         Everything random comes from it and the number of the trial.
@@ -180,7 +231,7 @@ class Experiment:
 
     settings: Settings
     world: World
-    faults: RandomFaults | tuple[Fault, ...]
+    faults: RandomFaults | RandomParts | tuple[Fault, ...]
     seed: int
 
     def check(self) -> None:
@@ -192,7 +243,7 @@ class Experiment:
             An unknown strategy, or faults that the model does not know.
         """
         make_strategy(self.settings)
-        given = () if isinstance(self.faults, RandomFaults) else self.faults
+        given = self.faults if isinstance(self.faults, tuple) else ()
         self.world.replica(self.settings.gpus, given, (self.seed, 0), np.random.default_rng(0))
 
     def trial(self, number: int) -> Trial:
@@ -200,7 +251,7 @@ class Experiment:
         seed = self.seed, number
         of_faults, of_replica, of_strategy = map(np.random.default_rng, np.random.SeedSequence(seed).spawn(3))
         n, faults = self.settings.gpus, self.faults
-        if isinstance(faults, RandomFaults):
+        if not isinstance(faults, tuple):
             faults = faults.draw(n, of_faults)
         settings = replace(self.settings, seed=int(of_strategy.integers(2**63 - 1)))
         session, verdict = run(settings, self.world.replica(n, faults, seed, of_replica))

@@ -9,6 +9,7 @@ import pytest
 
 from app.localization.adaptive.costs import Costs
 from app.localization.adaptive.planner import Targets
+from app.localization.components import Component
 from app.localization.errors import SettingsError
 from app.localization.expectation import Comparison
 from app.localization.faults import parse_faults
@@ -18,8 +19,15 @@ from app.localization.placement import layout
 from app.localization.session import Session
 from app.localization.settings import Settings
 from app.localization.shapes import Exchange, Shape, Shift
-from app.localization.simulation import Setup, _summarise, simulate, simulate_given, useful_processes
-from app.localization.trials import Experiment, RandomFaults, Replica, Trial, World, run
+from app.localization.simulation import (
+    Setup,
+    _summarise,
+    simulate,
+    simulate_given,
+    simulate_parts,
+    useful_processes,
+)
+from app.localization.trials import Experiment, RandomFaults, RandomParts, Replica, Trial, World, run
 from app.localization.verdict import Verdict
 
 SMALL: dict[str, Any] = {"n": 16, "k": 4, "strategy": "faultsense", "trials": 12, "seed": 5}
@@ -248,3 +256,42 @@ def test_given_faults_that_physics_do_not_know(texts: list[str], more: dict[str,
 def test_processes_are_used_where_they_pay() -> None:
     assert useful_processes(16, 20) == useful_processes(300, 1) == 1
     assert useful_processes(300, 3000) == useful_processes(8, 100_000) >= 1
+
+
+def test_random_parts_are_where_paths_cross_them_and_concern_no_gpu_twice() -> None:
+    placement = layout(16, 4)
+    drawn = RandomParts(("gpu", "nic", "host", "fabric", "rail", "leaf"), 2, placement, 2.0, 4.0)
+    kinds = set()
+    for seed in range(60):
+        faults = drawn.draw(16, np.random.default_rng(seed))
+        assert len(faults) == 2
+        ranks = []
+        for fault in faults:
+            part = fault.component
+            kinds.add(part.kind)
+            assert fault.factor == (2.0 if part.kind == "gpu" else 4.0)
+            ranks += part.members if isinstance(part, Component) else placement.ranks_at(part)
+        assert len(ranks) == len(set(ranks))
+    assert kinds == {"gpu", "nic", "host", "fabric", "rail", "leaf"}
+
+
+@pytest.mark.parametrize(
+    ("kinds", "words"), [(("leaf",), "no leaf in this topology"), (("host", "rail"), "overlap")]
+)
+def test_random_parts_that_cannot_be_are_refused(kinds: tuple[str, ...], words: str) -> None:
+    placement = layout(8, 2, leaves=1)
+    with pytest.raises(SettingsError, match=words):
+        RandomParts(kinds, len(kinds), placement, 2.0, 4.0).draw(8, np.random.default_rng(1))
+
+
+def test_slow_parts_are_found_by_a_job_that_measures_its_costs() -> None:
+    placement = layout(32, 8)
+    setup = {"n": 32, "strategy": "adaptive", "model": "physics", "noise": 0.05, "costs_given": False, "trials": 4}
+    found = simulate_parts(("host", "fabric"), placement=placement, part_slowdown=6.0, **setup)
+    assert (found["exact_rate"], found["false_accusation_rate"]) == (1, 0)
+    assert set(found["reasons"]) <= {"uplink", "fabric"}
+
+
+def test_only_strategy_adaptive_measures_costs() -> None:
+    with pytest.raises(SettingsError, match="only strategy adaptive measures costs"):
+        simulate(faults=0, kind="gpu", n=8, strategy="faultsense", model="physics", costs_given=False)

@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from app.localization.adaptive.beliefs import Beliefs
 from app.localization.adaptive.designs import MANY, mixed_ring, small_sets
@@ -170,14 +171,16 @@ def link_groups(ring: Ranks, sweep: PathSweep, shared: Shared, rng: np.random.Ge
     sweep : PathSweep
         Hop class and load.
     shared : Shared
-        The part; its leaves do not count where a GPU has no partner under its own.
+        The part; its leaves do not count where a GPU has no partner under its own. GPUs that have none at all are
+        in no set.
     """
-    if shared.part == "leaf" or not _under_one_leaf(ring, sweep, shared.leaves):
+    if shared.part == "leaf" or not all(_have_partner(ring, sweep, shared)):
         shared = replace(shared, leaves=())
+    able = [rank for rank, has in zip(ring, _have_partner(ring, sweep, shared), strict=True) if has]
     if shared.part == "links":
-        units = [(rank,) for rank in _ordered(_with_links(ring, sweep), sweep, rng)]
+        units = [(rank,) for rank in _ordered(_with_links(able, sweep), sweep, rng)]
     else:
-        some = [unit for unit in _units(ring, shared.labels) if shared.part not in INSIDE or len(unit) > 2]
+        some = [unit for unit in _units(able, shared.labels) if shared.part not in INSIDE or len(unit) > 2]
         units = [some[place] for place in rng.permutation(len(some))]
     if len(units) < (LEAST_GPUS if shared.part == "links" else LEAST_UNITS):
         return []
@@ -217,16 +220,25 @@ def _ordered(ranks: Sequence[int], sweep: PathSweep, rng: np.random.Generator) -
     return list(mixed_ring(ranks, sweep.hosts, rng))
 
 
-def _under_one_leaf(ring: Ranks, sweep: PathSweep, leaves: Sequence[int]) -> bool:
-    """Whether every GPU has another of the hop class under its leaf, so that exchanges need not leave it."""
-    if not leaves or sweep.hosts is None or sweep.hops != "cross_host":
-        return False
-    under = Counter(leaves[rank] for rank in ring)
-    beside = Counter((leaves[rank], sweep.hosts[rank]) for rank in ring)
-    return all(under[leaves[rank]] > beside[leaves[rank], sweep.hosts[rank]] for rank in ring)
+def _have_partner(ring: Ranks, sweep: PathSweep, shared: Shared) -> list[bool]:
+    """For every GPU whether it can exchange with any: of the hop class, over the part, under its leaf."""
+
+    def equal(labels: Sequence[int]) -> NDArray[np.bool_]:
+        own = np.array([labels[rank] for rank in ring])
+        found: NDArray[np.bool_] = np.equal.outer(own, own)
+        return found
+
+    able = equal(shared.labels) == (shared.part in INSIDE)
+    if shared.leaves:
+        able &= equal(shared.leaves)
+    if sweep.hosts is not None and sweep.hops != "any":
+        able &= equal(sweep.hosts) == (sweep.hops == "same_host")
+    np.fill_diagonal(able, val=False)
+    found: list[bool] = able.any(axis=1).tolist()
+    return found
 
 
-def _units(ring: Ranks, labels: Sequence[int]) -> list[Ranks]:
+def _units(ring: Sequence[int], labels: Sequence[int]) -> list[Ranks]:
     found: dict[int, list[int]] = {}
     for rank in sorted(ring):
         if labels[rank] >= 0:
@@ -234,7 +246,7 @@ def _units(ring: Ranks, labels: Sequence[int]) -> list[Ranks]:
     return [tuple(unit) for unit in found.values()]
 
 
-def _with_links(ring: Ranks, sweep: PathSweep) -> list[int]:
+def _with_links(ring: Sequence[int], sweep: PathSweep) -> list[int]:
     """Those with at least two paths of the hop class: one alone is a path."""
     if sweep.hosts is None or sweep.hops == "any":
         return list(ring)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from app.localization.adaptive.designs import matchings_by_class
 from app.localization.adaptive.groups import PathSweep
-from app.localization.adaptive.links import LinkGroup, Shared, link_groups
+from app.localization.adaptive.links import LinkGroup, Part, Shared, link_groups
 from app.localization.components import Component, gpu, group_of, parse_component, path
 from app.localization.errors import SettingsError
 from app.localization.faults import Fault, parse_faults
@@ -189,6 +189,37 @@ def test_a_host_alone_is_tested_by_other_gpus_of_it_every_time() -> None:
         assert isinstance(shape, Exchange)
         seen += [rank for pair in shape.pairs for rank in pair if rank in group.units[0]]
     assert sorted(seen) == sorted(group.units[0])
+
+
+PARTS: tuple[Part, ...] = ("leaf", "uplink", "fabric", "rail", "nic", "links")
+
+
+@given(st.data())
+def test_every_set_can_exchange_whoever_has_dropped_out(data: st.DataObject) -> None:
+    """A rail may lose its last partner under a leaf, a host all GPUs but one: no set needs one who is gone."""
+    n = data.draw(st.integers(5, 40))
+    hosts, leaves, labels = (
+        tuple(data.draw(st.lists(st.integers(low, most), min_size=n, max_size=n)))
+        for low, most in ((0, 9), (-1, 3), (-1, 9))
+    )
+    ring = tuple(sorted(data.draw(st.sets(st.integers(0, n - 1), min_size=2))))
+    part = data.draw(st.sampled_from(PARTS))
+    units = {"uplink": hosts, "fabric": hosts, "leaf": leaves, "links": tuple(range(n))}.get(part, labels)
+    sweep = PathSweep("same_host" if part == "fabric" else "cross_host", hosts, width=8)
+    for group in link_groups(ring, sweep, Shared(part, units, leaves), np.random.default_rng(0)):
+        for test in [group.whole(), *(group.cut(item, item + 1) for item in range(len(group.units)))]:
+            shape = test.shape
+            assert isinstance(shape, Exchange)
+            assert {rank for pair in shape.pairs for rank in pair} <= set(ring)
+            assert all(group.shared.holds(pair) and sweep.holds(pair) for pair in shape.pairs)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_slow_gpu_may_leave_another_without_a_partner_on_its_rail(seed: int) -> None:
+    placement = layout(16, 4)
+    setup = {"n": 16, "strategy": "adaptive", "model": "physics", "costs_given": False, "trials": 1, "seed": seed}
+    found = simulate_given(parse_faults(["gpu:12*2"], 16, placement), placement=placement, **setup)
+    assert found["exact_rate"] == 1
 
 
 # --- words
