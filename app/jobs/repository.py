@@ -29,7 +29,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import JSONB, insert
 from sqlalchemy.orm import Session, aliased
 
-from app.jobs.models import Job, JobEvent, JobVerdict, JobWindow
+from app.jobs.models import Job, JobEvent, JobVerdict
 from app.kit import paging
 from app.localization.events import ANSWERS, Event
 
@@ -133,22 +133,23 @@ def verdicts(db: Session, job_ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, dict[
     return {row.job_id: row.document for row in rows}
 
 
+def last_verdict(db: Session, replica_id: uuid.UUID) -> tuple[Job, dict[str, Any]] | None:
+    """The newest job of a replica that has a verdict, and the verdict's document."""
+    query = (
+        select(Job, JobVerdict.document)
+        .join(JobVerdict, JobVerdict.job_id == Job.id)
+        .where(Job.replica_id == replica_id)
+        .order_by(Job.created_at.desc(), Job.id.desc())
+        .limit(1)
+    )
+    row = db.execute(query).first()
+    return None if row is None else (row[0], row[1])
+
+
 def events(db: Session, job_id: uuid.UUID) -> list[Event]:
     """The whole log of a job, in order."""
     rows = db.execute(select(JobEvent.type, JobEvent.data).where(JobEvent.job_id == job_id).order_by(JobEvent.seq))
     return [Event(row.type, row.data) for row in rows]
-
-
-def windows(db: Session, job_id: uuid.UUID) -> Sequence[JobWindow]:
-    """Measured phases of a job, in order."""
-    return db.scalars(select(JobWindow).where(JobWindow.job_id == job_id).order_by(JobWindow.attempt)).all()
-
-
-def attempts(db: Session, job_id: uuid.UUID) -> list[int]:
-    """Attempts that stored an answer, ascending."""
-    answers = JobEvent.type.in_(ANSWERS)
-    query = select(JobEvent.attempt).where(JobEvent.job_id == job_id, answers).distinct()
-    return list(db.scalars(query.order_by(JobEvent.attempt)))
 
 
 def last_seq(db: Session, job_id: uuid.UUID) -> int:

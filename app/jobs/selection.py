@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import BaseModel, Field
 from sqlalchemy.orm import Session
 
-from app.jobs import repository
+from app.jobs import repository, windows
 from app.jobs.documents import LIVE
 from app.jobs.models import Job, JobWindow
 from app.selection.distribution import distribution
@@ -89,8 +89,8 @@ class SelectionOut(BaseModel):
 
 def selection(db: Session, job: Job) -> SelectionOut:
     """The answer for a job, running or ended."""
-    stored = repository.windows(db, job.id)
-    windows = _windows(db, job, stored)
+    stored = windows.of_job(db, job.id)
+    phases = _windows(db, job, stored)
     selections = [SelectionRecord.model_validate(row.record).selection for row in stored if row.record is not None]
     rails = _rails(selections)
     spread = asdict(distribution({str(rail.dev_id): rail.selected_bytes for rail in rails}))
@@ -99,11 +99,11 @@ def selection(db: Session, job: Job) -> SelectionOut:
     verdict = repository.verdicts(db, [job.id]).get(job.id)
     reasons = [] if verdict is None else verdict["reasons"]
     return SelectionOut(
-        complete=all(window.recorded for window in windows),
+        complete=all(phase.recorded for phase in phases),
         rails=rails,
         allocations=_allocations(selections),
         distribution=DistributionOut.model_validate(spread),
-        windows=windows,
+        windows=phases,
         single_rail=[reason["text"] for reason in reasons if reason["code"] == "single_rail"],
         refused_questions=[RefusedQuestion(question="oscillation", reason=OSCILLATION)],
     )
@@ -111,7 +111,7 @@ def selection(db: Session, job: Job) -> SelectionOut:
 
 def records(db: Session, job: Job) -> Iterator[str]:
     """The records of a job, a line each: every measured phase's selections, and beside them what was answered."""
-    for row in repository.windows(db, job.id):
+    for row in windows.of_job(db, job.id):
         if row.record is not None:
             yield dump_record(SelectionRecord.model_validate(row.record))
             yield dump_record(TargetRecord.model_validate(row.target))
@@ -122,7 +122,7 @@ def _windows(db: Session, job: Job, stored: Sequence[JobWindow]) -> list[WindowO
         row.attempt: WindowOut(attempt=row.attempt, recorded=row.record is not None, failure=row.failure)
         for row in stored
     }
-    for attempt in repository.attempts(db, job.id):
+    for attempt in windows.attempts(db, job.id):
         if attempt not in found and not (job.state in LIVE and attempt == job.attempt):
             why = "its worker ended before the measured phase did"
             found[attempt] = WindowOut(attempt=attempt, recorded=False, failure=why)

@@ -17,6 +17,7 @@ from app.replicas import service as replicas
 from app.selection_windows import repository, service
 from app.selection_windows.models import SelectionWindow
 from app.selection_windows.schemas import SelectionWindowIn, SelectionWindowOut
+from app.selection_windows.suspects import LastVerdict, beside, last_verdict
 from app.topology import service as topologies
 
 router = APIRouter(
@@ -38,7 +39,7 @@ def create(replica_id: uuid.UUID, wanted: SelectionWindowIn, response: Response,
     topology = topologies.current(db, replica_id)
     window = service.create(db, replica_id, topology.version if topology else None, wanted)
     response.headers["Location"] = _url(window)
-    return _shown(window)
+    return _shown(window, last_verdict(db, replica_id))
 
 
 @router.get("", operation_id="listSelectionWindows", dependencies=READ, responses=responses(404))
@@ -49,14 +50,15 @@ def list_windows(
     replicas.get(db, replica_id)
     found = repository.page(db, replica_id, limit=limit, cursor=cursor)
     rows, following = paging.cut(found, limit, lambda window: paging.encode(window.created_at, window.id))
-    return Page[SelectionWindowOut](items=[_shown(window) for window in rows], next_cursor=following)
+    verdict = last_verdict(db, replica_id)
+    return Page[SelectionWindowOut](items=[_shown(window, verdict) for window in rows], next_cursor=following)
 
 
 @router.get("/{window_id}", operation_id="getSelectionWindow", dependencies=READ, responses=responses(404))
 def get(replica_id: uuid.UUID, window_id: uuid.UUID, db: Db) -> SelectionWindowOut:
     """One window and its judgement."""
     replicas.get(db, replica_id)
-    return _shown(service.get(db, replica_id, window_id))
+    return _shown(service.get(db, replica_id, window_id), last_verdict(db, replica_id))
 
 
 @router.get(
@@ -77,7 +79,7 @@ def _url(window: SelectionWindow) -> str:
     return f"/replicas/{window.replica_id}/selection-windows/{window.id}"
 
 
-def _shown(window: SelectionWindow) -> SelectionWindowOut:
+def _shown(window: SelectionWindow, verdict: LastVerdict | None) -> SelectionWindowOut:
     url = _url(window)
     return SelectionWindowOut(
         id=window.id,
@@ -85,6 +87,7 @@ def _shown(window: SelectionWindow) -> SelectionWindowOut:
         created_at=window.created_at,
         topology_version=window.topology_version,
         records=window.records,
+        suspects=beside(window, verdict),
         links={"self": url, "upload": f"{url}/upload", "replica": f"/replicas/{window.replica_id}"},
         **window.judgement,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import uuid
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -111,6 +111,16 @@ class ReasonOut(BaseModel):
     text: str
 
 
+class SuspectOut(BaseModel):
+    """What the last job accuses, and the rails that failed at the same NICs."""
+
+    job_id: uuid.UUID
+    kind: Literal["gpu", "group"]
+    members: list[int] = Field(description="Ranks.")
+    rails: list[str] = Field(description="Devices that failed.")
+    nics: list[str] = Field(description="`host/NIC` of the ranks.")
+
+
 class SelectionWindowOut(BaseModel):
     """A stored window and its judgement."""
 
@@ -124,4 +134,8 @@ class SelectionWindowOut(BaseModel):
     distribution: DistributionOut
     other_ports: list[OtherPortOut]
     reasons: list[ReasonOut]
+    suspects: list[SuspectOut] = Field(
+        description="Of the replica's last verdict under the same topology: those whose GPUs are all at NICs with"
+        " the name of a rail that failed. Two measurements that agree."
+    )
     links: dict[str, str]

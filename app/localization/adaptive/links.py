@@ -47,11 +47,14 @@ class Shared:
     leaves : sequence of int
         The leaf of each rank: exchanges then stay under one, so that its uplinks are no part of them. Empty: they
         do not matter, or are not known.
+    strict : bool
+        Sends between leaves are slow: who has no partner under its own is left out. Else leaves then do not count.
     """
 
     part: Part
     labels: Sequence[int]
     leaves: Sequence[int] = ()
+    strict: bool = False
 
     def holds(self, pair: Pair) -> bool:
         """Whether a path uses the part, and no leaf's uplinks if these are to be left out."""
@@ -174,13 +177,13 @@ def link_groups(ring: Ranks, sweep: PathSweep, shared: Shared, rng: np.random.Ge
         The part; its leaves do not count where a GPU has no partner under its own. GPUs that have none at all are
         in no set.
     """
-    if shared.part == "leaf" or not all(_have_partner(ring, sweep, shared)):
+    if shared.part == "leaf" or not (shared.strict or all(_have_partner(ring, sweep, shared))):
         shared = replace(shared, leaves=())
     able = [rank for rank, has in zip(ring, _have_partner(ring, sweep, shared), strict=True) if has]
     if shared.part == "links":
         units = [(rank,) for rank in _ordered(_with_links(able, sweep), sweep, rng)]
     else:
-        some = [unit for unit in _units(able, shared.labels) if shared.part not in INSIDE or len(unit) > 2]
+        some = [unit for unit in units_of(able, shared.labels) if shared.part not in INSIDE or len(unit) > 2]
         units = [some[place] for place in rng.permutation(len(some))]
     if len(units) < (LEAST_GPUS if shared.part == "links" else LEAST_UNITS):
         return []
@@ -238,7 +241,8 @@ def _have_partner(ring: Ranks, sweep: PathSweep, shared: Shared) -> list[bool]:
     return found
 
 
-def _units(ring: Sequence[int], labels: Sequence[int]) -> list[Ranks]:
+def units_of(ring: Sequence[int], labels: Sequence[int]) -> list[Ranks]:
+    """The GPUs of each unit, ascending; -1 is in none."""
     found: dict[int, list[int]] = {}
     for rank in sorted(ring):
         if labels[rank] >= 0:

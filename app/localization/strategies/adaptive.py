@@ -34,7 +34,7 @@ from app.localization.record import Record, Steps
 from app.localization.settings import Settings
 from app.localization.shapes import Exchange, Pair, Ranks
 from app.localization.strategies.base import Note, Report, Strategy, SweepPlan
-from app.localization.strategies.shared_parts import SharedParts, shared_notes
+from app.localization.strategies.shared_parts import SharedParts
 from app.localization.strategies.soft_report import (
     OUT_OF_MEASUREMENTS,
     PATHS_NOT_SELECTABLE,
@@ -75,7 +75,7 @@ class Adaptive(Strategy):
         self._loops_done = self._paths_done = False
         self._incomparable: list[Component] = []
         self._leaves_slower = False
-        self._equals: dict[Component, list[Component]] = {}
+        self._shared: SharedParts | None = None
         self._refused: int | None = None
         self._model = CostModel(settings.gpus, len(set(settings.hosts or (0,))), self._told)
         noise = Noise.of(self._model.costs.sigma)
@@ -215,10 +215,10 @@ class Adaptive(Strategy):
         """What many paths share, and what a path costs."""
         load = self._model.plan.tokens
         stage = SharedParts(self.settings, self._examiner, self._levels, self._rng)
+        self._shared = stage
         effects = self._model.path_effects(load, 1, self._judge.noise.sigma)
         level = yield from stage.examine(self._ring, load, self._model.hypotheses.severities, effects)
         self._leaves_slower = stage.leaves_slower
-        self._equals = stage.equals
         self.notes += stage.notes
         if self._told.costs is None and not self._few and level is not None:
             sigma = self._judge.noise.sigma
@@ -304,12 +304,12 @@ class Adaptive(Strategy):
         return soft_report(
             self.settings,
             self._examiner.found,
-            self._equals,
+            {} if self._shared is None else self._shared.equals,
             refused=self._refused,
             untested=self._untested(),
             smallest=self._smallest(),
             level=self._level(),
-            notes=[*self.notes, *shared_notes(self._examiner.found, self._equals)],
+            notes=[*self.notes, *([] if self._shared is None else self._shared.words())],
             complete=complete,
         )
 

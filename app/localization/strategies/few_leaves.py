@@ -70,7 +70,7 @@ class FewLeaves:
         """Look at every two leaves.
 
         Accused is a leaf whose sends are slow to both of the others, which are not slow to each other; or, where
-        all are slow to each other by as much as a fault that is looked for, the first, with the others as equals.
+        all are slow to each other by as much as a fault that is looked for, the smallest, with equals beside it.
         Any other difference is noted, and nobody accused: a fabric may be built so.
 
         Parameters
@@ -130,7 +130,9 @@ class FewLeaves:
         if len(pairs) == len(slow) + 1 == MOST and len(common) == 1:
             self._accuse(common[0], [], slow, ring)
         elif slow and len(slow) == len(pairs) and min(pair.difference for pair in slow) > least:
-            self._accuse(names[0], names[1:], slow, ring)
+            # Equal as they are, the one with the fewest GPUs first: it may be a single host's uplink.
+            first, *equals = sorted(names, key=lambda leaf: (sum(self._leaves[r] == leaf for r in ring), leaf))
+            self._accuse(first, equals, slow, ring)
         elif slower := [pair for pair in pairs if pair in slow or pair.difference > SLOW_LEAVES]:
             self.note = _slow_leaves(math.exp(median(pair.difference for pair in slower)))
 

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from app.localization.adaptive.examiner import Examiner, Found
+from app.localization.adaptive.examiner import Examiner
 from app.localization.adaptive.groups import PathSweep
 from app.localization.adaptive.levels import Levels
-from app.localization.adaptive.links import Part, Shared, link_groups
+from app.localization.adaptive.links import Part, Shared, link_groups, units_of
 from app.localization.adaptive.noise import Floats
 from app.localization.components import Component
 from app.localization.record import Steps
 from app.localization.settings import Settings
 from app.localization.shapes import Ranks
 from app.localization.strategies.base import Note
+from app.localization.strategies.few_hosts import FewHosts
 from app.localization.strategies.few_leaves import FewLeaves
+from app.localization.strategies.folding import equal_parts, fold
 
 # What many share before what few do: else a slow host would be found GPU by GPU.
 ORDER: tuple[tuple[Part, str], ...] = (
@@ -37,6 +39,12 @@ IN_WORDS = {
     "nic": "all GPUs at one NIC, slow at sends to other hosts and not at sends to themselves: the NIC",
     "links": "as fast as others at sends to itself, slow at sends to any other GPU: rather its NIC or link than"
     " the GPU itself",
+}
+EQUALLY: dict[Part, str] = {
+    "nic": "NIC",
+    "uplink": "host's uplink",
+    "leaf": "leaf's uplinks",
+    "links": "own NIC or link",
 }
 EQUAL_LEAVES = (
     "sends between GPUs under different leaves are slow, and not those under one: the uplinks of one of these"
@@ -67,6 +75,8 @@ class SharedParts:
         self.equals: dict[Component, list[Component]] = {}
         """What explains the same as something that is accused."""
         self.notes: list[Note] = []
+        self.hops: dict[Component, str] = {}
+        """The hop class by which something shared is accused."""
 
     def examine(
         self, ring: Callable[[], Ranks], load: int, severities: int, effects: Floats
@@ -90,14 +100,36 @@ class SharedParts:
             Before everything is decided.
         """
         hosts, levels = self._settings.hosts, []
+        yield from self._compare_hosts(ring(), load, effects)
+        yield from self._compare_leaves(ring(), load, effects)
         for part, hops in WITHOUT_HOSTS if hosts is None or len(set(hosts)) < 2 else ORDER:
             sweep = PathSweep(hops, hosts, load, severities=severities)
-            groups = link_groups(ring(), sweep, Shared(part, self._labels(part), self._leaves), self._rng)
+            shared = Shared(part, self._labels(part), self._leaves, strict=self.leaves_slower)
+            groups = link_groups(ring(), sweep, shared, self._rng)
             if groups:
-                yield from self._examiner.examine(groups, rounds=1)
+                try:
+                    yield from self._examiner.examine(groups, rounds=1)
+                finally:
+                    self._fold(hops)
                 levels.append(self._levels.level(groups[0].level_class))
-        yield from self._compare_leaves(ring(), load, effects)
         return max((level for level in levels if level is not None), default=None)
+
+    def _fold(self, hops: str) -> None:
+        """Take what was just accused by sends of a hop class for the part that it is all of, if there is one."""
+        for one in self._examiner.found:
+            if one.part is not None:
+                self.hops.setdefault(one.component, hops)
+        slow = {rank for one in self._examiner.found if one.part is None for rank in one.component.members}
+        found = fold(self._examiner.found, self.hops, self.units, frozenset(slow))
+        self.hops |= {one.component: hops for one in found if one not in self._examiner.found}
+        self._examiner.found[:] = found
+
+    @property
+    def units(self) -> dict[Part, list[Ranks]]:
+        """The GPUs of every part that the topology states."""
+        ranks = range(self._settings.gpus)
+        parts: tuple[Part, ...] = ("nic", "uplink", "fabric", "leaf")
+        return {part: units_of(ranks, self._labels(part) or (-1,) * len(ranks)) for part in parts}
 
     def _labels(self, part: Part) -> Sequence[int]:
         """The unit that each rank is in; -1 where the topology does not say."""
@@ -108,6 +140,17 @@ class SharedParts:
             return self._settings.hosts or ()
         return self._settings.shared.get(part, (-1,) * gpus)
 
+    def _compare_hosts(self, ring: Ranks, load: int, effects: Floats) -> Steps[None]:
+        """Of three hosts under one leaf, the one whose sends to both others are slow."""
+        hosts = self._settings.hosts
+        if hosts is None or (self._leaves and len({self._leaves[rank] for rank in ring}) > 1):
+            return
+        stage = FewHosts(self._examiner, hosts, self._rng)
+        yield from stage.compare(ring, load, effects)
+        if stage.found is not None:
+            self._examiner.found.append(stage.found)
+            self.hops[stage.found.component] = "cross_host"
+
     def _compare_leaves(self, ring: Ranks, load: int, effects: Floats) -> Steps[None]:
         """Of few leaves none tells which is slow: then sends between them are held against sends within them."""
         if self._settings.hosts is None or not self._leaves:
@@ -117,18 +160,29 @@ class SharedParts:
         if stage.found is not None:
             self._examiner.found.append(stage.found)
             self.equals[stage.found.component] = stage.equals
+            self.hops[stage.found.component] = "cross_host"
+            # Those that are left are still slow to each other.
+            self.leaves_slower = len(stage.equals) > 1
         if stage.note is not None:
             self.leaves_slower = True
             self.notes.append(stage.note)
 
-
-def shared_notes(found: Sequence[Found], equals: Mapping[Component, Sequence[Component]]) -> list[Note]:
-    """What it is of the accused that is slow, where that is not the GPU or the path itself."""
-    notes = []
-    for part, text in IN_WORDS.items():
-        named = [one.component for one in found if one.part == part]
-        if named and (others := equals.get(named[0])):
-            notes.append(Note(part, f"{named[0]} or {', '.join(map(str, others))}: {EQUAL_LEAVES}", open=False))
-        elif named:
-            notes.append(Note(part, f"{', '.join(map(str, named))}: {text}", open=False))
-    return notes
+    def words(self) -> list[Note]:
+        """What it is of the accused that is slow, where that is not the GPU or the path itself."""
+        found = self._examiner.found
+        notes = []
+        for part, text in IN_WORDS.items():
+            named = [one.component for one in found if one.part == part]
+            if named and (others := self.equals.get(named[0])):
+                notes.append(
+                    Note(part, f"{named[0]} or {', '.join(map(str, others))}: {EQUAL_LEAVES}", open=False)
+                )
+            elif named:
+                notes.append(Note(part, f"{', '.join(map(str, named))}: {text}", open=False))
+        for one in found:
+            if one.component in self.hops:
+                notes += [
+                    Note(part, f"{one.component}: or its {EQUALLY[part]}, which serves the same GPUs", open=False)
+                    for part in equal_parts(one, self.hops[one.component], self.units)
+                ]
+        return notes

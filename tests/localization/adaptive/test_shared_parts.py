@@ -54,6 +54,27 @@ def test_a_shared_part_is_named(fault: str, reason: str) -> None:
     assert result["reasons"] == {reason: 1}
 
 
+@pytest.mark.parametrize(
+    ("fault", "hosts", "nics", "reason"),
+    [("fabric:host-b*6", 2, None, "fabric"), ("host:host-b*6", 3, 4, "uplink"), ("nic:host-b/1*6", 3, 2, "nic")],
+)
+def test_what_is_of_too_few_to_be_compared_is_named_as_one(
+    fault: str, hosts: int, nics: int | None, reason: str
+) -> None:
+    """Two hosts, three uplinks, six NICs on three hosts: its GPUs are accused one by one, and taken together."""
+    result = simulated(fault, n=12, hosts=hosts, nics_per_host=nics, leaves=1)
+    assert result["exact_rate"] == 1, (result["named"], result["reasons"])
+    assert reason in result["reasons"]
+    assert len(result["named"]) == 1
+
+
+def test_parts_with_the_same_gpus_are_all_told() -> None:
+    """A leaf over one host, a host with one NIC: what is slow may be any of them."""
+    result = simulated("host:host-c*4", hosts=8, leaves=8, nics_per_host=1)
+    assert result["exact_rate"] == 1
+    assert set(result["reasons"]) == {"leaf", "uplink", "nic"}
+
+
 def test_a_nic_of_two_gpus_is_named_and_not_its_host() -> None:
     result = simulated("nic:host-b/1*4", nics_per_host=2)
     assert (result["exact_rate"], result["reasons"]) == (1, {"nic": 1})
@@ -262,3 +283,14 @@ def test_the_physics_model_slows_every_path_of_a_part() -> None:
         assert slow == placement.crosses(part)[u, v]
     with pytest.raises(SettingsError, match="needs a topology"):
         PhysicsReplica(8, parse_faults(["host:host-b*3"], 8, placement), COSTS, "serial")
+
+
+@pytest.mark.parametrize("host", "abc")
+def test_a_slow_uplink_among_three_is_named(host: str) -> None:
+    result = simulated(f"host:host-{host}*6", n=24, hosts=3, leaves=1, noise=0.05, trials=3)
+    assert (result["exact_rate"], result["reasons"]) == (1, {"uplink": 3})
+
+
+def test_three_healthy_hosts_are_healthy() -> None:
+    result = simulated("gpu:0*1.0001", n=24, hosts=3, leaves=1, noise=0.05, trials=10)
+    assert (result["outcomes"], result["named"]) == ({"healthy": 10}, {})
