@@ -100,8 +100,9 @@ class SharedParts:
             Before everything is decided.
         """
         hosts, levels = self._settings.hosts, []
-        yield from self._compare_hosts(ring(), load, effects)
-        yield from self._compare_leaves(ring(), load, effects)
+        if hosts is not None:
+            yield from self._compare_hosts(hosts, ring(), load, effects)
+            yield from self._compare_leaves(hosts, ring(), load, effects)
         for part, hops in WITHOUT_HOSTS if hosts is None or len(set(hosts)) < 2 else ORDER:
             sweep = PathSweep(hops, hosts, load, severities=severities)
             shared = Shared(part, self._labels(part), self._leaves, strict=self.leaves_slower)
@@ -140,10 +141,9 @@ class SharedParts:
             return self._settings.hosts or ()
         return self._settings.shared.get(part, (-1,) * gpus)
 
-    def _compare_hosts(self, ring: Ranks, load: int, effects: Floats) -> Steps[None]:
+    def _compare_hosts(self, hosts: Sequence[int], ring: Ranks, load: int, effects: Floats) -> Steps[None]:
         """Of three hosts under one leaf, the one whose sends to both others are slow."""
-        hosts = self._settings.hosts
-        if hosts is None or (self._leaves and len({self._leaves[rank] for rank in ring}) > 1):
+        if self._leaves and len({self._leaves[rank] for rank in ring}) > 1:
             return
         stage = FewHosts(self._examiner, hosts, self._rng)
         yield from stage.compare(ring, load, effects)
@@ -151,11 +151,11 @@ class SharedParts:
             self._examiner.found.append(stage.found)
             self.hops[stage.found.component] = "cross_host"
 
-    def _compare_leaves(self, ring: Ranks, load: int, effects: Floats) -> Steps[None]:
+    def _compare_leaves(self, hosts: Sequence[int], ring: Ranks, load: int, effects: Floats) -> Steps[None]:
         """Of few leaves none tells which is slow: then sends between them are held against sends within them."""
-        if self._settings.hosts is None or not self._leaves:
+        if not self._leaves:
             return
-        stage = FewLeaves(self._examiner, self._settings.hosts, self._leaves, self._rng)
+        stage = FewLeaves(self._examiner, hosts, self._leaves, self._rng)
         yield from stage.compare(ring, load, effects)
         if stage.found is not None:
             self._examiner.found.append(stage.found)
