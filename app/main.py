@@ -60,7 +60,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     problems.install(app)
     transaction.install(app)
     app.add_middleware(Unexpected)  # innermost: a bug's answer has an id and is counted, too
-    app.add_middleware(BodyLimit, max_bytes=limits.max_body_bytes)
+    app.add_middleware(BodyLimit, max_bytes=limits.max_body_bytes, max_upload_bytes=limits.max_upload_bytes)
     app.add_middleware(Observed)
     app.add_middleware(RequestId)
     for feature in (

@@ -63,6 +63,11 @@ class Settings(BaseSettings):
         description="A replaced webhook secret signs beside its successor for so long.",
     )
     max_body_bytes: int = Field(default=4 << 20, ge=1024, description="Largest request body.")
+    max_upload_bytes: int = Field(
+        default=16 << 20,
+        ge=1024,
+        description="Largest request body of `POST /analyses` and selection windows: 10,000 records have 10 MB.",
+    )
     probe_timeout_s: float = Field(default=30.0, gt=0, le=600, description="Deadline of one probe's requests.")
     warm_up_s: float = Field(
         default=1.0,

@@ -16,6 +16,7 @@ logger = logging.getLogger(__name__)
 
 BODY_TIMEOUT_S = 30.0
 MAX_BYTES_WITHOUT_KEY = 64 << 10
+_UPLOAD = re.compile(r"/analyses|/replicas/[^/]+/selection-windows")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 
 
@@ -69,18 +70,27 @@ class BodyLimit:
     """Refuses bodies above a limit with 413, whether their length is declared or not, and slow ones with 408.
 
     Bodies are read before anything looks at the key, so without one the limit is low: memory is not for strangers.
+
+    Parameters
+    ----------
+    app : callable
+        What is asked next.
+    max_bytes, max_upload_bytes : int
+        Of any request, and of those that upload measurements made elsewhere.
     """
 
-    def __init__(self, app: ASGIApp, max_bytes: int) -> None:
+    def __init__(self, app: ASGIApp, max_bytes: int, max_upload_bytes: int) -> None:
         self._app = app
-        self._max = max_bytes
+        self._max, self._max_upload = max_bytes, max_upload_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         headers = dict(scope["headers"])
-        limit = self._max if b"authorization" in headers else min(self._max, MAX_BYTES_WITHOUT_KEY)
+        limit = self._max_upload if _UPLOAD.fullmatch(scope["path"]) else self._max
+        if b"authorization" not in headers:
+            limit = min(limit, MAX_BYTES_WITHOUT_KEY)
         try:
             async with asyncio.timeout(BODY_TIMEOUT_S):
                 body = await _read(receive, headers.get(b"content-length", b"0"), limit)

@@ -138,3 +138,12 @@ def test_a_long_sweep_is_one_window(client: TestClient, windows: str) -> None:
     created = client.post(windows, json={**UPLOAD, "records": records, "after": after})
     assert created.status_code == 201, created.text
     assert (created.json()["result"], created.json()["records"]) == ("pass", many)
+
+
+def test_an_upload_may_be_larger_than_other_requests_and_has_its_limit(client: TestClient, windows: str) -> None:
+    blank = "\n" * (5 << 20)
+    assert client.post(windows, json={**UPLOAD, "records": UPLOAD["records"] + blank}).status_code == 201
+    assert client.put(windows.replace("selection-windows", "topology"), json={"gpus": blank}).status_code == 413
+    refused = client.post(windows, json={**UPLOAD, "records": UPLOAD["records"] + "\n" * (9 << 20)})
+    assert (refused.status_code, refused.json()["code"]) == (413, "body_too_large")
+    assert len(client.get(windows).json()["items"]) == 1
