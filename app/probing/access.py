@@ -36,8 +36,8 @@ class ProbeEndpoint:
 
     @property
     def label(self) -> str:
-        """What it is called as a rail."""
-        return self.rail or self.target.authority
+        """What it is called as a rail; host names may be longer than names in a record."""
+        return (self.rail or self.target.authority)[:200]
 
 
 @dataclass(frozen=True, slots=True)
