@@ -4,6 +4,7 @@ python scripts/bench.py all            the quick ones, JSON into bench/all.json
 python scripts/bench.py cover|skew|overhead|memory|memory_slope|api|store|selection [--out FILE]
 python scripts/bench.py localize       a quarter of an hour on two cores; tables and pictures into docs/benchmarks
 python scripts/bench.py shared         slow NICs, uplinks, leaves ..., half an hour; a table into docs/benchmarks
+python scripts/bench.py shared_http    the same by jobs over HTTP on an emulated replica, SHARED_JOBS (10) a kind
 python scripts/bench.py localize --from bench/localize.json    the tables and pictures of that file
 VLLM_VENV=... python scripts/bench.py shapes_vllm    probe shapes on a real vLLM server, a quarter of an hour
 VLLM_VENV=... [VLLM_RANKS=8] python scripts/bench.py localize_vllm    both strategies there, half an hour
@@ -36,6 +37,7 @@ from scripts.benchmarks.selection import selection  # noqa: E402
 from scripts.benchmarks.shapes_vllm import shapes_vllm  # noqa: E402
 from scripts.benchmarks.shared import page as page_of_shared  # noqa: E402
 from scripts.benchmarks.shared import shared  # noqa: E402
+from scripts.benchmarks.shared_http import shared_http  # noqa: E402
 from scripts.benchmarks.skew import skew  # noqa: E402
 from scripts.benchmarks.store import store  # noqa: E402
 
@@ -45,7 +47,7 @@ BENCHMARKS: dict[str, Callable[[], Result]] = {
 }
 # Run by name only: they take long, write into the documentation, or need an environment of their own.
 BY_NAME: dict[str, Callable[[], Result]] = {
-    function.__name__: function for function in (localize, localize_vllm, shapes_vllm, shared)
+    function.__name__: function for function in (localize, localize_vllm, shapes_vllm, shared, shared_http)
 }
 PAGES = ROOT / "docs" / "benchmarks"
 
