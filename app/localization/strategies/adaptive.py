@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from statistics import median
 
@@ -266,20 +267,20 @@ class Adaptive(Strategy):
         for shifts in shift_groups(len(ring), most, len({hosts[rank] for rank in ring}) if hosts else 1):
             by_class.setdefault(self._hops(ring, shifts), []).append(shifts)
         mixed = by_class.pop("any", []) if hosts else []
-        groups = [self._comparable(_enough_groups(ring, some, sweep(hops))) for hops, some in by_class.items()]
+        groups = [_enough_groups(ring, some, sweep(hops)) for hops, some in by_class.items()]
         if hosts:  # where they differ in size, only exchanges hold one hop class
             by_hops = matchings_by_class(ring, [shift for some in mixed for shift in some], hosts)
-            groups += [
-                self._comparable(_matching_groups(ring, some, sweep(hops))) for hops, some in by_hops.items()
-            ]
-        return [group for some in groups for group in some]
+            groups += [_matching_groups(ring, some, sweep(hops)) for hops, some in by_hops.items()]
+        return self._comparable([group for some in groups for group in some])
 
     def _comparable(self, groups: list[PathGroup]) -> list[PathGroup]:
-        """Groups that have another of their class beside them; what is in a lone one is noted."""
-        if len(groups) > 1 or self._levels.known:
+        """Groups that have another of their hop class beside them; what is in a lone one is noted."""
+        if self._levels.known:
             return groups
-        self._incomparable += [groups[0].component(item) for item in range(groups[0].beliefs.items)]
-        return []
+        counts = Counter(group.sweep.hops for group in groups)
+        lone = [group for group in groups if counts[group.sweep.hops] == 1]
+        self._incomparable += [group.component(item) for group in lone for item in range(group.beliefs.items)]
+        return [group for group in groups if counts[group.sweep.hops] > 1]
 
     def _hops(self, ring: Ranks, shifts: tuple[int, ...]) -> str:
         hosts = self.settings.hosts

@@ -5,11 +5,12 @@ from __future__ import annotations
 from itertools import combinations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from app.localization.adaptive.assumptions import Assumptions
 from app.localization.adaptive.examiner import MAX_FOUND
-from app.localization.components import gpu, parse_component, path
+from app.localization.components import Component, gpu, parse_component, path
 from app.localization.events import Event, dump_log
 from app.localization.probes import Probe
 from app.localization.replay import replay_lines
@@ -18,6 +19,7 @@ from app.localization.simulation import simulate
 from tests.localization.adaptive.sessions import (
     CALIBRATED,
     TOLD,
+    UNKNOWN,
     adaptive,
     answered,
     check_confirmed,
@@ -39,18 +41,35 @@ def touched(run: Run) -> set[object]:
     return {component for probe in run.probes for component in probe.components()}
 
 
-@given(n=st.integers(2, 64), told=told, seed=seeds, data=st.data())
+def alone(n: int, hosts: tuple[int, ...] | None) -> set[Component]:
+    """Paths that are the only one of their hop class: nothing can be compared with them."""
+    by_class: dict[bool, list[Component]] = {}
+    for u, v in combinations(range(n), 2):
+        by_class.setdefault(hosts is None or hosts[u] == hosts[v], []).append(path(u, v))
+    return {some[0] for some in by_class.values() if len(some) == 1}
+
+
+placed = st.integers(2, 64).flatmap(
+    lambda n: st.tuples(
+        st.just(n), st.one_of(st.none(), st.lists(st.integers(0, 7), min_size=n, max_size=n).map(tuple))
+    )
+)
+
+
+@given(placed=placed, told=told, seed=seeds)
+@example(placed=(3, (0, 0, 1)), told=CALIBRATED, seed=0)
+@example(placed=(4, (0, 0, 1, 2)), told=UNKNOWN, seed=0)
 @settings(max_examples=25, deadline=None)
 def test_a_healthy_replica_is_healthy_and_every_component_was_in_a_probe(
-    n: int, told: object, seed: int, data: st.DataObject
+    placed: tuple[int, tuple[int, ...] | None], told: Assumptions, seed: int
 ) -> None:
-    """With hosts or without, of one size or not. Two GPUs have one path, which nothing can be compared with."""
-    hosts = data.draw(st.one_of(st.none(), st.lists(st.integers(0, 7), min_size=n, max_size=n).map(tuple)))
-    run = noise_free(adaptive(n, told, seed=seed, hosts=hosts), [])  # type: ignore[arg-type]
+    """With hosts or without, of one size or not."""
+    n, hosts = placed
+    run = noise_free(adaptive(n, told, seed=seed, hosts=hosts), [])
     untested = {parse_component(name) for name in run.verdict.untested}
     assert run.verdict.names == []
     assert run.verdict.outcome == ("inconclusive" if untested else "healthy")
-    assert untested == ({path(0, 1)} if n == 2 else set())
+    assert untested == alone(n, hosts)
     assert touched(run) == everything(n) - untested
 
 
