@@ -116,8 +116,16 @@ def _faults(texts: list[str] | None, gpus: int, placement: Any) -> list[Any]:
 
 def _run(client: Any, replica: Any, request: dict[str, Any]) -> dict[str, Any]:
     """Register the replica as a user would, start a job, and watch it."""
+    links = register(client, replica, "demo")
+    started = time.monotonic()
+    job = watch_job(client, call(client, "POST", links["localize"], request)["id"])
+    return job | {"seconds": round(time.monotonic() - started, 2)}
+
+
+def register(client: Any, replica: Any, name: str) -> dict[str, str]:
+    """Register an emulated replica with its topology; its links."""
     document = {
-        "name": "demo",
+        "name": name,
         "gpus": replica.config.gpus,
         "probe_endpoints": replica.endpoints,
         "production_endpoints": replica.production_endpoints,
@@ -125,34 +133,21 @@ def _run(client: Any, replica: Any, request: dict[str, Any]) -> dict[str, Any]:
         "layout": {"all2all": replica.config.mode},
         "limits": {"probes_per_second": 200},
     }
-    registered = call(client, "POST", "/replicas", document)
-    call(client, "PUT", registered["links"]["topology"], replica.topology)
-    started = time.monotonic()
-    job = watch_job(client, call(client, "POST", registered["links"]["localize"], request)["id"])
-    return job | {"seconds": round(time.monotonic() - started, 2)}
+    links: dict[str, str] = call(client, "POST", "/replicas", document)["links"]
+    call(client, "PUT", links["topology"], replica.topology)
+    return links
 
 
 def _result(
     job: dict[str, Any], faults: list[Any], placement: Any, *, selectable: bool
 ) -> tuple[dict[str, Any], Any]:
     """The document of ``--json``, and the comparison it rests on; None without a verdict."""
-    from app.localization.expectation import compare, expected_names
+    from app.localization.expectation import compare_document, expected_names
 
     verdict = job["verdict"]
     comparison = None
     if verdict:
-        equals = {
-            f"{s['kind']}:{'-'.join(map(str, s['members']))}": s["alternatives"] for s in verdict["suspects"]
-        }
-        comparison = compare(
-            faults,
-            outcome=verdict["outcome"],
-            named=equals,
-            equals=equals,
-            codes=[reason["code"] for reason in verdict["reasons"]],
-            selectable=selectable,
-            placement=placement,
-        )
+        comparison = compare_document(faults, verdict, selectable=selectable, placement=placement)
     return {
         "job": job["id"],
         "verdict": verdict,

@@ -29,6 +29,10 @@ urgent = APIRouter(tags=["jobs"], route_class=UrgentRoute)
 READ = [Depends(require("read"))]
 # One event of a stream, as OpenAPI describes server-sent events.
 SSE_SCHEMA = {"type": "object", "properties": {name: {"type": "string"} for name in ("data", "event", "id")}}
+JSON_LINES = "application/x-ndjson"
+LINES: dict[int | str, dict[str, Any]] = {
+    200: {"content": {JSON_LINES: {"schema": {"type": "string"}}}, "description": "JSON lines"}
+}
 OPERATE = [Depends(require("operate"))]
 
 
@@ -159,10 +163,7 @@ async def events(
     operation_id="getJobLog",
     dependencies=READ,
     response_class=StreamingResponse,
-    responses={
-        200: {"content": {"application/x-ndjson": {"schema": {"type": "string"}}}, "description": "JSON lines"},
-        **responses(404, 410),
-    },
+    responses={**LINES, **responses(404, 410)},
 )
 def log(job_id: uuid.UUID, db: Db) -> StreamingResponse:
     """The event log, one JSON object a line: the input of `faultsense replay`. 410 when it was deleted."""
@@ -172,7 +173,7 @@ def log(job_id: uuid.UUID, db: Db) -> StreamingResponse:
     if verdict is not None:
         events.append(Event("verdict", {"verdict": verdict}))
     db.close()  # a slow reader must not keep a connection of the pool
-    return StreamingResponse(_lines(events), media_type="application/x-ndjson")
+    return StreamingResponse(_lines(events), media_type=JSON_LINES)
 
 
 @router.get(
@@ -192,15 +193,12 @@ def selected(job_id: uuid.UUID, db: Db) -> SelectionOut:
     operation_id="getJobSelectionRecords",
     dependencies=READ,
     response_class=StreamingResponse,
-    responses={
-        200: {"content": {"application/x-ndjson": {"schema": {"type": "string"}}}, "description": "JSON lines"},
-        **responses(404),
-    },
+    responses={**LINES, **responses(404)},
 )
-def selection_records(job_id: uuid.UUID, db: Db) -> StreamingResponse:
+def selection_records(job_id: uuid.UUID, db: Db) -> Response:
     """The same as `rdma_selection_metrics` records, one a measured phase, each followed by `target_metrics`."""
     lines = "".join(f"{line}\n" for line in selection.records(db, service.get(db, job_id)))
-    return StreamingResponse(iter([lines]), media_type="application/x-ndjson")
+    return Response(lines, media_type=JSON_LINES)
 
 
 def _lines(events: list[Event]) -> Iterator[str]:

@@ -23,7 +23,7 @@ OSCILLATION = (
 )
 
 
-class RailOut(BaseModel):
+class SelectedRailOut(BaseModel):
     """What was selected on one rail."""
 
     dev_id: int = Field(description="Index of the probe endpoint.")
@@ -44,7 +44,7 @@ class AllocationsOut(BaseModel):
     paths: Paths
 
 
-class DistributionOut(BaseModel):
+class SpreadOut(BaseModel):
     """How evenly the selected bytes are spread."""
 
     shape: Literal["none", "single", "even", "concentrated"]
@@ -77,9 +77,9 @@ class SelectionOut(BaseModel):
     basis: Literal["selected, not wire"] = "selected, not wire"
     warm_up_excluded: Literal[True] = True
     complete: bool = Field(description="Whether every measured phase so far has its record.")
-    rails: list[RailOut]
+    rails: list[SelectedRailOut]
     allocations: AllocationsOut
-    distribution: DistributionOut
+    distribution: SpreadOut
     windows: list[WindowOut]
     single_rail: list[str] = Field(
         description="Suspects that are accused through one rail alone: a slow front end is not a slow GPU."
@@ -102,7 +102,7 @@ def selection(db: Session, job: Job) -> SelectionOut:
         complete=all(phase.recorded for phase in phases),
         rails=rails,
         allocations=_allocations(selections),
-        distribution=DistributionOut.model_validate(spread),
+        distribution=SpreadOut.model_validate(spread),
         windows=phases,
         single_rail=[reason["text"] for reason in reasons if reason["code"] == "single_rail"],
         refused_questions=[RefusedQuestion(question="oscillation", reason=OSCILLATION)],
@@ -129,13 +129,13 @@ def _windows(db: Session, job: Job, stored: Sequence[JobWindow]) -> list[WindowO
     return [found[attempt] for attempt in sorted(found)]
 
 
-def _rails(selections: Sequence[Selection]) -> list[RailOut]:
+def _rails(selections: Sequence[Selection]) -> list[SelectedRailOut]:
     """Sums by rail; what a rail is called and whether it is available is the last phase's."""
-    rails: dict[int, RailOut] = {}
+    rails: dict[int, SelectedRailOut] = {}
     for selected in selections:
         for device in selected.devices:
             before = rails.get(device.dev_id)
-            rails[device.dev_id] = RailOut(
+            rails[device.dev_id] = SelectedRailOut(
                 dev_id=device.dev_id,
                 name=device.device_name,
                 available=device.available,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from app.localization.components import Component, group_of, parse_component
 from app.localization.faults import Fault
@@ -109,6 +110,26 @@ def compare(
         tuple(sorted(names - expected - symptoms)),
         tuple(sorted(symptoms)),
         _right_kind(faults, expected, outcome, said),
+    )
+
+
+def compare_document(
+    faults: Sequence[Fault],
+    verdict: Mapping[str, Any],
+    *,
+    selectable: bool = True,
+    placement: Placement | None = None,
+) -> Comparison:
+    """Hold a verdict as the API shows it against the injected faults, see `compare`."""
+    suspects = {f"{s['kind']}:{'-'.join(map(str, s['members']))}": s["alternatives"] for s in verdict["suspects"]}
+    return compare(
+        faults,
+        outcome=verdict["outcome"],
+        named=suspects,
+        codes=[reason["code"] for reason in verdict["reasons"]],
+        equals=suspects,
+        selectable=selectable,
+        placement=placement,
     )
 
 

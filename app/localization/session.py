@@ -103,7 +103,8 @@ class Session:
             self._stop(_engine_hung(in_flight, first=self.done == 0 and in_flight == [0]))
         else:
             self._failures = 0
-            self._rails[probe.number].update(event.data.get("rails", ()))
+            if "rails" in event.data:
+                self._rails[probe.number].update(event.data["rails"])
             self.done += 1
             self._advance(self._reading(event))
 

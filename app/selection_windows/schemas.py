@@ -111,7 +111,7 @@ class ReasonOut(BaseModel):
     text: str
 
 
-class SuspectOut(BaseModel):
+class RailSuspectOut(BaseModel):
     """What the last job accuses, and the rails that failed at the same NICs."""
 
     job_id: uuid.UUID
@@ -134,7 +134,7 @@ class SelectionWindowOut(BaseModel):
     distribution: DistributionOut
     other_ports: list[OtherPortOut]
     reasons: list[ReasonOut]
-    suspects: list[SuspectOut] = Field(
+    suspects: list[RailSuspectOut] = Field(
         description="Of the replica's last verdict under the same topology: those whose GPUs are all at NICs with"
         " the name of a rail that failed. Two measurements that agree."
     )

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from app.jobs import repository as jobs
 from app.localization.placement import Placement
 from app.selection_windows.models import SelectionWindow
-from app.selection_windows.schemas import SuspectOut
+from app.selection_windows.schemas import RailSuspectOut
 from app.topology import service as topologies
 
 
@@ -38,7 +38,7 @@ def last_verdict(db: Session, replica_id: uuid.UUID) -> LastVerdict | None:
     return LastVerdict(job.id, job.topology_version, placement, verdict["suspects"])
 
 
-def beside(window: SelectionWindow, verdict: LastVerdict | None) -> list[SuspectOut]:
+def beside(window: SelectionWindow, verdict: LastVerdict | None) -> list[RailSuspectOut]:
     """Suspects whose GPUs all sit at NICs with the name of a rail that failed, under the same topology.
 
     Records name devices and no hosts, so a rail stands for the NICs of that name on every host.
@@ -52,7 +52,7 @@ def beside(window: SelectionWindow, verdict: LastVerdict | None) -> list[Suspect
         rails = sorted({place.nic for place in places if place.nic is not None})
         if suspect["kind"] != "path" and None not in {place.nic for place in places} and set(rails) <= failed:
             found.append(
-                SuspectOut(
+                RailSuspectOut(
                     job_id=verdict.job_id,
                     kind=suspect["kind"],
                     members=suspect["members"],

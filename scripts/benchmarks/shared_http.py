@@ -22,7 +22,7 @@ def shared_http() -> Result:
     The healthy job says what it could have seen with the noise of this machine; faults are as far above it as in
     the simulated benchmark. Steps of 64 busy ranks are CPU-bound, so that noise is larger than the emulator's own.
     """
-    from app.cli.demo import LATENCY, REQUEST
+    from app.cli.demo import LATENCY, REQUEST, register
     from app.cli.stack import Stack
     from app.emulator.replica import EmulatedReplica
     from app.localization.trials import RandomParts
@@ -34,7 +34,7 @@ def shared_http() -> Result:
         Stack(workers=1, settings={"probe_timeout_s": "5"}) as stack,
         stack.client() as client,
     ):
-        links = _register(client, replica)
+        links = register(client, replica, "shared")
         request = {**REQUEST, "deadline_s": JOB_SECONDS}
         healthy = _job(client, links, request)
         least = healthy["verdict"]["detectable"]
@@ -50,46 +50,22 @@ def shared_http() -> Result:
     return {"seed": SEED, "detectable": least, "rows": rows, "right": _right(rows)}
 
 
-def _register(client: Any, replica: Any) -> dict[str, str]:
-    document = {
-        "name": "shared",
-        "gpus": replica.config.gpus,
-        "probe_endpoints": replica.endpoints,
-        "manifest": replica.manifest,
-        "layout": {"all2all": replica.config.mode},
-        "limits": {"probes_per_second": 200},
-    }
-    links: dict[str, str] = call(client, "POST", "/replicas", document)["links"]
-    call(client, "PUT", links["topology"], replica.topology)
-    return links
-
-
 def _job(client: Any, links: dict[str, str], request: dict[str, Any]) -> dict[str, Any]:
     return watch_job(client, call(client, "POST", links["localize"], request)["id"])
 
 
 def _judged(job: dict[str, Any], faults: Sequence[Any], replica: Any) -> dict[str, Any]:
-    from app.localization.expectation import compare
+    from app.localization.expectation import compare_document
 
-    verdict = job["verdict"]
+    texts, verdict = [str(fault) for fault in faults], job["verdict"]
     if verdict is None:
-        return {"faults": [str(fault) for fault in faults], "right": False, "outcome": job["state"]}
-    suspects = {f"{s['kind']}:{'-'.join(map(str, s['members']))}": s["alternatives"] for s in verdict["suspects"]}
-    codes = [reason["code"] for reason in verdict["reasons"]]
-    found = compare(
-        list(faults),
-        outcome=verdict["outcome"],
-        named=suspects,
-        codes=codes,
-        equals=suspects,
-        placement=replica.config.placement,
-    )
+        return {"faults": texts, "right": False, "outcome": job["state"]}
     return {
-        "faults": [str(fault) for fault in faults],
-        "right": found.exact,
+        "faults": texts,
+        "right": compare_document(faults, verdict, placement=replica.config.placement).exact,
         "outcome": verdict["outcome"],
-        "named": list(suspects),
-        "reasons": codes,
+        "summary": verdict["summary"],
+        "reasons": [reason["code"] for reason in verdict["reasons"]],
         "measurements": verdict["cost"]["measurements"],
     }
 

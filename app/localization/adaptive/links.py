@@ -177,9 +177,13 @@ def link_groups(ring: Ranks, sweep: PathSweep, shared: Shared, rng: np.random.Ge
         The part; its leaves do not count where a GPU has no partner under its own. GPUs that have none at all are
         in no set.
     """
-    if shared.part == "leaf" or not (shared.strict or all(_have_partner(ring, sweep, shared))):
+    if shared.part == "leaf":
         shared = replace(shared, leaves=())
-    able = [rank for rank, has in zip(ring, _have_partner(ring, sweep, shared), strict=True) if has]
+    partnered = _have_partner(ring, sweep, shared)
+    if shared.leaves and not (shared.strict or all(partnered)):
+        shared = replace(shared, leaves=())
+        partnered = _have_partner(ring, sweep, shared)
+    able = [rank for rank, has in zip(ring, partnered, strict=True) if has]
     if shared.part == "links":
         units = [(rank,) for rank in _ordered(_with_links(able, sweep), sweep, rng)]
     else:

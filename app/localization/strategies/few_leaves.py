@@ -14,26 +14,22 @@ from app.localization.adaptive.examiner import ACCEPTED, CLEARED, Examiner, Foun
 from app.localization.adaptive.groups import exchange
 from app.localization.adaptive.levels import LevelClass, LogReading
 from app.localization.adaptive.noise import Floats
-from app.localization.components import Component, group_of
+from app.localization.components import Component
 from app.localization.record import Steps
 from app.localization.shapes import Pair, Ranks
 from app.localization.strategies.base import Note
+from app.localization.strategies.few_units import LOOKS, TURNS, UnitPair, accused, beside, members
 
 # How much longer a step with a send between leaves may take and nothing be said of it.
 SLOW_LEAVES = math.log(1.5)
-# Comparisons of each two leaves: at least, to clear them; and at most, enough to tell slower from slow by chance.
-LOOKS, TURNS = 2, 8
 # Of more leaves each is compared with the rest.
 FEWEST, MOST = 2, 3
 
 
 @dataclass
-class LeafPair:
-    """Readings of sends between two leaves, and of sends under one of them, taken in turns."""
+class LeafPair(UnitPair):
+    """Two leaves, with readings of sends under one of them that take turns with those between them."""
 
-    leaves: tuple[int, int]
-    numbers: list[int] = field(default_factory=list)
-    between: list[LogReading] = field(default_factory=list)
     within: list[LogReading] = field(default_factory=list)
     odds: float = 0.0
     """Log odds that sends between them are slow, against that they are not."""
@@ -41,7 +37,7 @@ class LeafPair:
     @property
     def difference(self) -> float:
         """By how much longer sends between them take, log."""
-        return median(far.value - near.value for far, near in zip(self.between, self.within, strict=True))
+        return median(far.value - near.value for far, near in beside(self.readings, self.within))
 
 
 class FewLeaves:
@@ -89,15 +85,15 @@ class FewLeaves:
         for turn in range(TURNS):
             for pair in pairs:
                 yield from self._read(pair, ring, load, reverse=turn % 2 == 1)
-            pairs = [pair for pair in pairs if pair.between]
+            pairs = [pair for pair in pairs if pair.readings]
             for pair in pairs:
-                pair.odds = self._examiner.odds(list(zip(pair.between, pair.within, strict=True)), effects)
+                pair.odds = self._examiner.odds(beside(pair.readings, pair.within), effects)
             if turn + 1 >= LOOKS and all(pair.odds < CLEARED for pair in pairs):
                 return
         self._conclude(pairs, ring, float(effects.min()))
 
     def _read(self, pair: LeafPair, ring: Ranks, load: int, *, reverse: bool) -> Steps[None]:
-        drawn = self._draw(pair.leaves, ring)
+        drawn = self._draw(pair.units, ring)
         if drawn is None:
             return
         taken: dict[bool, LogReading] = {}
@@ -106,7 +102,7 @@ class FewLeaves:
             number, taken[far] = yield from self._examiner.read_numbered(shape, LevelClass("leaves"))
             if far:
                 pair.numbers.append(number)
-        pair.between.append(taken[True])
+        pair.readings.append(taken[True])
         pair.within.append(taken[False])
 
     def _draw(self, two: tuple[int, int], ring: Ranks) -> tuple[Pair, Pair] | None:
@@ -125,8 +121,8 @@ class FewLeaves:
 
     def _conclude(self, pairs: Sequence[LeafPair], ring: Ranks, least: float) -> None:
         slow = [pair for pair in pairs if pair.odds > ACCEPTED]
-        names = sorted({leaf for pair in pairs for leaf in pair.leaves})
-        common = [leaf for leaf in names if all(leaf in pair.leaves for pair in slow)]
+        names = sorted({leaf for pair in pairs for leaf in pair.units})
+        common = [leaf for leaf in names if all(leaf in pair.units for pair in slow)]
         if len(pairs) == len(slow) + 1 == MOST and len(common) == 1:
             self._accuse(common[0], [], slow, ring)
         elif slow and len(slow) == len(pairs) and min(pair.difference for pair in slow) > least:
@@ -137,19 +133,9 @@ class FewLeaves:
             self.note = _slow_leaves(math.exp(median(pair.difference for pair in slower)))
 
     def _accuse(self, leaf: int, equals: Sequence[int], slow: Sequence[LeafPair], ring: Ranks) -> None:
-        def component(of: int) -> Component:
-            return group_of(tuple(sorted(rank for rank in ring if self._leaves[rank] == of)))
-
-        self.equals = [component(other) for other in equals]
-        self.found = Found(
-            component(leaf),
-            min(pair.odds for pair in slow),
-            math.exp(median(pair.difference for pair in slow)),
-            any(reading.censored for pair in slow for reading in pair.between),
-            tuple(sorted({number for pair in slow for number in pair.numbers})),
-            (),
-            part="leaf",
-        )
+        self.equals = [members(ring, self._leaves, other) for other in equals]
+        odds, rise = min(pair.odds for pair in slow), median(pair.difference for pair in slow)
+        self.found = accused(members(ring, self._leaves, leaf), "leaf", slow, odds=odds, rise=rise)
 
 
 def _slow_leaves(ratio: float) -> Note:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -125,21 +126,20 @@ class SharedParts:
         self.hops |= {one.component: hops for one in found if one not in self._examiner.found}
         self._examiner.found[:] = found
 
-    @property
+    @cached_property
     def units(self) -> dict[Part, list[Ranks]]:
         """The GPUs of every part that the topology states."""
         ranks = range(self._settings.gpus)
         parts: tuple[Part, ...] = ("nic", "uplink", "fabric", "leaf")
-        return {part: units_of(ranks, self._labels(part) or (-1,) * len(ranks)) for part in parts}
+        return {part: units_of(ranks, self._labels(part)) for part in parts}
 
     def _labels(self, part: Part) -> Sequence[int]:
         """The unit that each rank is in; -1 where the topology does not say."""
-        gpus = self._settings.gpus
+        ranks = range(self._settings.gpus)
         if part == "links":
-            return range(gpus)
-        if part in {"uplink", "fabric"}:
-            return self._settings.hosts or ()
-        return self._settings.shared.get(part, (-1,) * gpus)
+            return ranks
+        stated = self._settings.hosts if part in {"uplink", "fabric"} else self._settings.shared.get(part)
+        return stated or (-1,) * len(ranks)
 
     def _compare_hosts(self, hosts: Sequence[int], ring: Ranks, load: int, effects: Floats) -> Steps[None]:
         """Of three hosts under one leaf, the one whose sends to both others are slow."""

@@ -1,0 +1,56 @@
+"""What the comparisons of two or three leaves and of three hosts have in common."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+from app.localization.adaptive.examiner import Found
+from app.localization.adaptive.levels import LogReading
+from app.localization.adaptive.links import Part
+from app.localization.components import Component, group_of
+from app.localization.shapes import Ranks
+
+# Comparisons of each two units: at least, to clear them; and at most, enough to tell slower from slow by chance.
+LOOKS, TURNS = 2, 8
+
+
+@dataclass
+class UnitPair:
+    """Readings of sends between two leaves or hosts, by a new pair of GPUs every time."""
+
+    units: tuple[int, int]
+    numbers: list[int] = field(default_factory=list)
+    readings: list[LogReading] = field(default_factory=list)
+
+    @property
+    def level(self) -> float:
+        """Log ms."""
+        return median(reading.value for reading in self.readings)
+
+
+def beside(
+    readings: Sequence[LogReading], references: Sequence[LogReading]
+) -> list[tuple[LogReading, LogReading]]:
+    """Readings and what they are held against, turn by turn: what drifts is in both."""
+    return list(zip(readings, references, strict=True))
+
+
+def members(ring: Ranks, labels: Sequence[int], unit: int) -> Component:
+    """The GPUs of a unit that take part."""
+    return group_of(rank for rank in ring if labels[rank] == unit)
+
+
+def accused(component: Component, part: Part, slow: Sequence[UnitPair], *, odds: float, rise: float) -> Found:
+    """A unit whose sends to others are slow: log odds, and by how much, log."""
+    return Found(
+        component,
+        odds,
+        math.exp(rise),
+        any(reading.censored for pair in slow for reading in pair.readings),
+        tuple(sorted({number for pair in slow for number in pair.numbers})),
+        (),
+        part=part,
+    )
