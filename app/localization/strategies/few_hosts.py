@@ -14,7 +14,7 @@ from app.localization.adaptive.levels import LevelClass
 from app.localization.adaptive.noise import Floats
 from app.localization.record import Steps
 from app.localization.shapes import Ranks
-from app.localization.strategies.few_units import LOOKS, TURNS, UnitPair, accused, beside, members
+from app.localization.strategies.few_units import LOOKS, TURNS, UnitPair, accused, beside, members, settled
 
 HOSTS = 3
 
@@ -54,6 +54,8 @@ class FewHosts:
             odds = [self._examiner.odds(beside(pair.readings, fastest.readings), effects) for pair in slow]
             if turn + 1 >= LOOKS and min(odds) < CLEARED:
                 return
+            if settled(turn + 1, odds):
+                break
         if min(odds) > ACCEPTED:
             (host,) = set(slow[0].units) & set(slow[1].units)
             rise = median(pair.level for pair in slow) - fastest.level

@@ -18,7 +18,7 @@ from app.localization.components import Component
 from app.localization.record import Steps
 from app.localization.shapes import Pair, Ranks
 from app.localization.strategies.base import Note
-from app.localization.strategies.few_units import LOOKS, TURNS, UnitPair, accused, beside, members
+from app.localization.strategies.few_units import LOOKS, TURNS, UnitPair, accused, beside, members, settled
 
 # How much longer a step with a send between leaves may take and nothing be said of it.
 SLOW_LEAVES = math.log(1.5)
@@ -90,6 +90,8 @@ class FewLeaves:
                 pair.odds = self._examiner.odds(beside(pair.readings, pair.within), effects)
             if turn + 1 >= LOOKS and all(pair.odds < CLEARED for pair in pairs):
                 return
+            if settled(turn + 1, [pair.odds for pair in pairs]):
+                break
         self._conclude(pairs, ring, float(effects.min()))
 
     def _read(self, pair: LeafPair, ring: Ranks, load: int, *, reverse: bool) -> Steps[None]:

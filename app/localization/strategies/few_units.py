@@ -7,14 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from app.localization.adaptive.examiner import Found
+from app.localization.adaptive.examiner import ACCEPTED, CLEARED, Found
 from app.localization.adaptive.levels import LogReading
 from app.localization.adaptive.links import Part
 from app.localization.components import Component, group_of
 from app.localization.shapes import Ranks
 
-# Comparisons of each two units: at least, to clear them; and at most, enough to tell slower from slow by chance.
-LOOKS, TURNS = 2, 8
+# Comparisons of each two units: at least, to clear them; enough to tell slower from slow by chance; and at most,
+# since what else a reading may meet can hide a difference in one or two of them.
+LOOKS, ENOUGH, TURNS = 2, 8, 16
 
 
 @dataclass
@@ -29,6 +30,11 @@ class UnitPair:
     def level(self) -> float:
         """Log ms."""
         return median(reading.value for reading in self.readings)
+
+
+def settled(turns: int, odds: Sequence[float]) -> bool:
+    """Whether so many comparisons say of every two units that they are slow to each other, or not."""
+    return turns >= ENOUGH and all(one > ACCEPTED or one < CLEARED for one in odds)
 
 
 def beside(

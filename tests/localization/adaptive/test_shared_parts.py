@@ -16,13 +16,15 @@ from app.localization.adaptive.groups import PathSweep
 from app.localization.adaptive.links import LinkGroup, Part, Shared, link_groups
 from app.localization.components import Component, gpu, group_of, parse_component, path
 from app.localization.errors import SettingsError
+from app.localization.events import Event
 from app.localization.faults import Fault, parse_faults
 from app.localization.physics import PhysicsReplica
 from app.localization.placement import SharedPart, layout
+from app.localization.probes import Probe
 from app.localization.settings import Settings
 from app.localization.shapes import Exchange
 from app.localization.simulation import simulate_given
-from tests.localization.adaptive.sessions import COSTS, UNKNOWN, adaptive, answered
+from tests.localization.adaptive.sessions import COSTS, UNKNOWN, adaptive, answered, reading
 
 
 def simulated(*texts: str, n: int = 32, hosts: int = 8, noise: float = 0.0, trials: int = 1, **more: Any) -> Any:
@@ -104,6 +106,24 @@ def test_of_two_leaves_either_may_be_it(leaf: int) -> None:
     assert suspect.members == list(range(16))
     assert suspect.alternatives == [str(group_of(tuple(range(16, 32))))]
     assert suspect.accusing
+
+
+@pytest.mark.parametrize("burst", range(4))
+def test_one_reading_that_a_burst_raised_hides_no_slow_leaf(burst: int) -> None:
+    placement = layout(32, 8)
+    replica = PhysicsReplica(32, parse_faults(["leaf:1*4"], 32, placement), COSTS, "serial", placement=placement)
+    leaf, under_one = placement.shared["leaf"], []
+
+    def answer(probe: Probe, number: int) -> Event:
+        paths = [component.members for component in probe.components() if component.kind == "path"]
+        if len(paths) == 1 and len({leaf[rank] for rank in paths[0]}) == 1:
+            under_one.append(number)
+        raised = bool(under_one) and number == under_one[-1] and len(under_one) == burst + 1
+        return reading(probe, replica.step_ms(probe.shape) * (2 if raised else 1))
+
+    run = answered(adaptive(32, UNKNOWN, hosts=placement.hosts, shared=placement.shared), answer)
+    assert len(under_one) > burst
+    assert run.verdict.names == [str(group_of(tuple(range(16))))], run.verdict.reasons
 
 
 def test_leaves_that_are_a_little_slower_are_noted_and_nobody_is_accused() -> None:
