@@ -16,8 +16,8 @@ MAX_TOPOLOGY_BYTES = 2**20
 DEFAULT_HOSTS = 8
 FAULT_HELP = (
     "Repeatable: gpu:5*2.0, path:3-17*4, path:3-17+20ms, path:3>17+20ms (one way), gpu:7!hang, gpu:7!error,"
-    " nic:host-a/0*3, host:host-b*2 (uplink), fabric:host-a*2, leaf:1*2, rail:0*2, all*1.3; /60s after a"
-    " slowdown: grows over a minute, @0.3: strikes 30 % of the time."
+    " nic:host-a/0*3, host:host-b*2 (uplink), fabric:host-a*2, leaf:1*2, switch:spine-1*2, rail:0*2,"
+    " all*1.3; /60s after a slowdown: grows over a minute, @0.3: strikes 30 % of the time."
 )
 
 Hosts = Annotated[int | None, typer.Option(help="Hosts the GPUs sit on, host-a, host-b, ...; default up to 8.")]

@@ -16,6 +16,7 @@ SAID_AS = {
     "host": {"uplink"},
     "fabric": {"fabric"},
     "leaf": {"leaf"},
+    "switch": {"switch"},
     "rail": {"rail"},
 }
 

@@ -2,8 +2,9 @@
 
 ``gpu:5*2.0`` (slower by a factor), ``path:3-17*4``, ``path:3-17+20ms`` (added delay), ``path:3>17+20ms``
 (one direction), ``gpu:7!hang``, ``gpu:7!error``; shared parts ``nic:host-a/0*3``, ``host:host-b*2`` (uplink),
-``fabric:host-a*2`` (inside the host), ``leaf:1*2``, ``rail:0*2``, and ``all*1.3`` (the whole replica). After the
-severity ``/60s`` lets it grow from nothing over a minute, and ``@0.3`` lets it strike 30 % of the time.
+``fabric:host-a*2`` (inside the host), ``leaf:1*2``, ``switch:spine-1*2`` (above leaves), ``rail:0*2``, and
+``all*1.3`` (the whole replica). After the severity ``/60s`` lets it grow from nothing over a minute, and ``@0.3``
+lets it strike 30 % of the time.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Target = Component | SharedPart
 _NUMBER = r"\d+(?:\.\d+)?"
 _FAULT = re.compile(
     r"(?:gpu:(?P<gpu>\d{1,6})|path:(?P<u>\d{1,6})(?P<way>[->])(?P<v>\d{1,6})"
-    r"|nic:(?P<nic>.{1,200}/.{1,200})|(?P<kind>host|fabric|leaf|rail):(?P<name>.{1,200})|(?P<all>all))"
+    r"|nic:(?P<nic>.{1,200}/.{1,200})|(?P<kind>host|fabric|leaf|switch|rail):(?P<name>.{1,200})|(?P<all>all))"
     rf"(?:\*(?P<factor>{_NUMBER})|\+(?P<delay>{_NUMBER})ms|!(?P<hard>hang|error))"
     rf"(?:/(?P<ramp>{_NUMBER})s)?(?:@(?P<duty>{_NUMBER}))?",
     re.ASCII,
@@ -32,8 +33,8 @@ MAX_DELAY_MS = 600_000.0
 MAX_RAMP_S = 86_400.0
 FORMS = (
     "gpu:5*2.0, path:3-17*4, path:3-17+20ms, path:3>17+20ms, gpu:7!hang, gpu:7!error, nic:host-a/0*3,"
-    " host:host-b*2, fabric:host-a*2, leaf:1*2, rail:0*2 or all*1.3, a slowdown also with /60s (grows over a"
-    " minute) or @0.3 (strikes 30 % of the time)"
+    " host:host-b*2, fabric:host-a*2, leaf:1*2, switch:spine-1*2, rail:0*2 or all*1.3, a slowdown also with /60s"
+    " (grows over a minute) or @0.3 (strikes 30 % of the time)"
 )
 
 
@@ -170,7 +171,9 @@ def _component(text: str, match: re.Match[str]) -> tuple[Target, tuple[int, int]
 
 def _hard(text: str, match: re.Match[str], component: Target) -> Fault:
     if component.kind in ("path", "all"):
-        raise FaultSyntaxError(f"{text!r}: only a GPU, NIC, host, fabric, leaf or rail can hang or answer errors")
+        raise FaultSyntaxError(
+            f"{text!r}: only a GPU, NIC, host, fabric, leaf, switch or rail can hang or answer errors"
+        )
     if match["ramp"] is not None or match["duty"] is not None:
         raise FaultSyntaxError(f"{text!r}: only a slowdown can grow (/60s) or come and go (@0.3)")
     return Fault(component, hard="hang" if match["hard"] == "hang" else "error")

@@ -1,7 +1,7 @@
 """Where ranks sit: hosts, NICs, rails and leaves; which paths cross a shared part; hop classes.
 
 Paths inside a host use its fabric. A path between hosts leaves through the NIC and the uplink at either end,
-and crosses a leaf's uplinks when exactly one end is under that leaf.
+and crosses the uplinks of a leaf, or of a switch above leaves, when exactly one end is under it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from app.localization.errors import SettingsError
 
-PartKind = Literal["nic", "host", "fabric", "leaf", "rail", "all"]
+PartKind = Literal["nic", "host", "fabric", "leaf", "switch", "rail", "all"]
 HopClass = Literal["same_host", "cross_host", "cross_rail", "cross_leaf"]
 
 HOP_CLASSES: tuple[HopClass, ...] = get_args(HopClass)
@@ -31,8 +31,9 @@ class SharedPart:
 
     Parameters
     ----------
-    kind : {"nic", "host", "fabric", "leaf", "rail", "all"}
-        A NIC, a host's uplink, the fabric inside a host, a leaf's uplinks, a rail switch, or the whole replica.
+    kind : {"nic", "host", "fabric", "leaf", "switch", "rail", "all"}
+        A NIC, a host's uplink, the fabric inside a host, the uplinks of a leaf or of a switch above leaves, a rail
+        switch, or the whole replica.
     name : str
         As the topology writes it; a NIC is ``host/nic``, ``all`` has none.
     """
@@ -82,10 +83,24 @@ class Placement:
 
     @cached_property
     def shared(self) -> dict[str, tuple[int, ...]]:
-        """By kind the part that each rank is at, -1 where none is stated: NICs, rails, leaves that GPUs share."""
+        """By kind the part that each rank is at, -1 where none is stated: what GPUs share.
+
+        NICs, rails, leaves, and by ``tier_2``, ``tier_3``, ... the switches one, two, ... above the leaves.
+        """
         kinds: tuple[PartKind, ...] = ("nic", "rail", "leaf")
-        numbered = {kind: _numbered(self._labels(kind)) for kind in kinds}
+        labels: dict[str, list[str | None]] = {kind: self._labels(kind) for kind in kinds}
+        labels |= self._tiers
+        numbered = {kind: _numbered(at) for kind, at in labels.items()}
         return {kind: at for kind, at in numbered.items() if 0 < 1 + max(at) < sum(part >= 0 for part in at)}
+
+    @cached_property
+    def _tiers(self) -> dict[str, list[str | None]]:
+        """The switch of every tier above the leaves that each rank is under."""
+        chains = [self.switches(place.leaf) for place in self.places]
+        return {
+            f"tier_{tier}": [chain[tier - 1] if len(chain) >= tier else None for chain in chains]
+            for tier in range(2, 1 + max(map(len, chains)))
+        }
 
     def document(self) -> dict[str, Any]:
         """The topology document that ``PUT /replicas/{id}/topology`` takes; what was not stated is left out."""
@@ -107,11 +122,13 @@ class Placement:
         """Names of the parts of one kind, in order of first appearance."""
         if kind == "all":
             return ("",)
+        if kind == "switch":
+            return tuple(dict.fromkeys(name for at in self._tiers.values() for name in at if name is not None))
         return tuple(dict.fromkeys(name for name in self._labels(kind) if name is not None))
 
     def ranks_at(self, part: SharedPart) -> tuple[int, ...]:
         """The ranks that a part belongs to."""
-        return tuple(rank for rank, label in enumerate(self._labels(part.kind)) if label == part.name)
+        return tuple(np.flatnonzero(self._at(part)).tolist())
 
     def crosses(self, part: SharedPart) -> NDArray[np.bool_]:
         """Whether the path u-v uses a part.
@@ -123,13 +140,14 @@ class Placement:
         """
         if part.kind == "all":
             return ~np.eye(len(self.places), dtype=np.bool_)
-        at = np.array([label == part.name for label in self._labels(part.kind)], dtype=np.bool_)
+        at = self._at(part)
         between_hosts = self.hop_codes != HOP_CLASSES.index("same_host")
         if part.kind == "fabric":
             inside: NDArray[np.bool_] = np.logical_and.outer(at, at)
             np.fill_diagonal(inside, val=False)
             return inside
-        ends = {"leaf": np.logical_xor, "rail": np.logical_and}.get(part.kind, np.logical_or)
+        join = {"leaf": np.logical_xor, "switch": np.logical_xor, "rail": np.logical_and}
+        ends = join.get(part.kind, np.logical_or)
         crossing: NDArray[np.bool_] = ends.outer(at, at) & between_hosts
         return crossing
 
@@ -162,7 +180,7 @@ class Placement:
     def problem_with(self, part: SharedPart) -> str | None:
         """Why a fault on ``part`` is impossible here, listing what exists; None when it is possible."""
         names = self.names(part.kind)
-        word = {"nic": "NIC", "fabric": "host", "leaf": "leaf"}.get(part.kind, part.kind)
+        word = {"nic": "NIC", "fabric": "host", "switch": "switch above leaves"}.get(part.kind, part.kind)
         if not names:
             return f"the topology states no {word}"
         if part.name not in names:
@@ -170,6 +188,14 @@ class Placement:
             more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
             return f"the topology has no {word} {part.name!r}; it has {shown}{more}"
         return None if self.crosses(part).any() else f"no path crosses {part} in this topology"
+
+    def _at(self, part: SharedPart) -> NDArray[np.bool_]:
+        """For every rank whether a part belongs to it."""
+        if part.kind == "switch":
+            named = [part.name in self.switches(place.leaf)[1:] for place in self.places]
+        else:
+            named = [label == part.name for label in self._labels(part.kind)]
+        return np.array(named, dtype=np.bool_)
 
     def _labels(self, kind: PartKind) -> list[str | None]:
         """The part of that kind that each rank is at."""

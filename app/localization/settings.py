@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
@@ -17,6 +18,7 @@ BaselineMethod = Literal["median", "low_decile"]
 Signal = Literal["tbt", "ttft"]
 
 SHARED_KINDS = ("nic", "rail", "leaf")
+TIER = re.compile(r"tier_\d{1,3}")
 # Up to this share of slow probes in a sweep the median is still a healthy one, with some margin (DESIGN 5).
 MEDIAN_SAFE_SHARE = 0.4
 # Faults a sweep should survive: with three slow GPUs in different probes, 3 k / n of the probes are slow.
@@ -62,8 +64,8 @@ class Settings:
     hosts : tuple of int or None
         Host index of each rank, when the topology is known: gives the hop class of a probe.
     shared : mapping of str to tuple of int
-        By kind (``nic``, ``rail``, ``leaf``) the part that each rank is at, -1 where it is not stated; kinds that
-        no two GPUs share are left out.
+        By kind (``nic``, ``rail``, ``leaf``, and ``tier_2``, ``tier_3``, ... for switches above the leaves) the
+        part that each rank is at, -1 where it is not stated; kinds that no two GPUs share are left out.
     paths_selectable : bool
         False where the all-to-all backend sends everything to everyone: then paths are never named.
     any_size : bool
@@ -98,6 +100,12 @@ class Settings:
     topology_version: int | None = None
     engine: str | None = None
     adaptive: Assumptions | None = None
+
+    @property
+    def tiers(self) -> dict[str, tuple[int, ...]]:
+        """By kind the switch of every tier that each rank is under, leaves first."""
+        kinds = [kind for kind in self.shared if kind == "leaf" or TIER.fullmatch(kind)]
+        return {kind: self.shared[kind] for kind in sorted(kinds, key=lambda kind: (len(kind), kind))}
 
     def __post_init__(self) -> None:
         _whole("gpus", self.gpus, 2, MAX_GPUS)
@@ -160,7 +168,8 @@ class Settings:
 
 def _check_shared(shared: Mapping[str, tuple[int, ...]], gpus: int) -> None:
     for kind, parts in shared.items():
-        _choice("shared", kind, SHARED_KINDS)
+        if not TIER.fullmatch(kind):
+            _choice("shared", kind, SHARED_KINDS)
         if len(parts) != gpus:
             raise SettingsError(f"shared.{kind}", f"{len(parts)} given for {gpus} GPUs")
 

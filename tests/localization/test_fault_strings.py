@@ -57,7 +57,7 @@ def test_the_last_severity_counts_and_the_rest_is_the_name() -> None:
     ("text", "words"),
     [
         ("nic:a*2", "nic:host-a/0*3"),
-        ("switch:1*2", "leaf:1*2"),
+        ("spine:1*2", "switch:spine-1*2"),
         ("all", "all*1.3"),
         ("all!hang", "only a GPU, NIC"),
         ("path:3-17!hang", "only a GPU, NIC"),

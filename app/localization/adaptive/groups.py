@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from app.localization.adaptive.beliefs import Beliefs
-from app.localization.adaptive.designs import matchings
+from app.localization.adaptive.designs import Tiers, hops_between, matchings
 from app.localization.adaptive.levels import LevelClass, LogReading
 from app.localization.components import Component, gpu, path
 from app.localization.shapes import Exchange, Pair, Ranks, Shape, Shift
@@ -156,6 +156,8 @@ class PathSweep:
         Whether a slow path shows the less, the more paths a rank has.
     severities : int
         Hypotheses about the size of a fault.
+    tiers : mapping of str to sequence of int
+        Switches of every tier by which hop classes are told apart, see `hops_between`.
     """
 
     hops: str = "any"
@@ -164,13 +166,15 @@ class PathSweep:
     most: int = 1
     diluted: bool = True
     severities: int = 1
+    tiers: Tiers = field(default_factory=dict)
 
     def holds(self, pair: Pair) -> bool:
         """Whether a path is of the hop class."""
-        if self.hosts is None or self.hops == "any":
-            return True
-        inside = self.hosts[pair[0]] == self.hosts[pair[1]]
-        return inside == (self.hops == "same_host")
+        return self.hosts is None or self.hops in {"any", self.between(pair)}
+
+    def between(self, pair: Pair) -> str:
+        """Hop class of a path."""
+        return hops_between(pair, self.hosts, self.tiers)
 
 
 @dataclass

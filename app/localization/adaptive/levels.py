@@ -26,7 +26,7 @@ class LevelClass:
     form : str
         ``loops``, ``light`` (loops of little load), ``links``, ``shift`` or ``exchange``.
     hops : str
-        ``any``, ``same_host`` or ``cross_host``.
+        See `hops_between`.
     """
 
     form: str

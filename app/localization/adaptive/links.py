@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from app.localization.adaptive.beliefs import Beliefs
-from app.localization.adaptive.designs import MANY, mixed_ring, small_sets
 from app.localization.adaptive.groups import GpuGroup, PathSweep, Test, exchange
 from app.localization.adaptive.levels import LevelClass
 from app.localization.components import Component, group_of
 from app.localization.shapes import Pair, Ranks, Shape
 
-Part = Literal["leaf", "uplink", "fabric", "rail", "nic", "links"]
-"""A leaf's uplinks, a host's uplink, what connects the GPUs inside a host, a rail's switch, a NIC of several GPUs,
-and all links of one GPU."""
+Part = Literal["switch", "leaf", "uplink", "fabric", "rail", "nic", "links"]
+"""The uplinks of a switch above leaves, a leaf's, a host's uplink, what connects the GPUs inside a host, a
+rail's switch, a NIC of several GPUs, and all links of one GPU."""
 
-# With fewer GPUs the sweep over the paths takes them one pair at a time, which a slow NIC cannot hide from; with
-# fewer units of a part none is left to compare with.
-LEAST_GPUS, LEAST_UNITS = 5, 4
 # Parts that are used by paths between GPUs of one unit, of which two are a path; the others by paths to GPUs of
 # other units.
 INSIDE: frozenset[Part] = frozenset({"fabric", "rail"})
-# Sets that are compared, by how many there are to be put into them.
-SETS = ((16, 6), (8, 4), (6, 3), (4, 2))
 # What is slow is slow whoever the partner is; that many different ones tell it from a slow path or two.
 PARTNERS = 4
 
@@ -44,23 +35,31 @@ class Shared:
         See `Part`.
     labels : sequence of int
         The unit that each rank is in, -1 for none; for ``links`` the rank itself.
-    leaves : sequence of int
-        The leaf of each rank: exchanges then stay under one, so that its uplinks are no part of them. Empty: they
-        do not matter, or are not known.
-    strict : bool
-        Sends between leaves are slow: who has no partner under its own is left out. Else leaves then do not count.
+    below : sequence of int
+        The host, NIC or switch of each rank that may be slow in the place of the part. Empty: not known.
+    tier : str
+        Of a switch: which tier it is in.
     """
 
     part: Part
     labels: Sequence[int]
-    leaves: Sequence[int] = ()
-    strict: bool = False
+    below: Sequence[int] = ()
+    tier: str = ""
 
     def holds(self, pair: Pair) -> bool:
-        """Whether a path uses the part, and no leaf's uplinks if these are to be left out."""
-        u, v = pair
-        together = self.labels[u] == self.labels[v]
-        return together == (self.part in INSIDE) and (not self.leaves or self.leaves[u] == self.leaves[v])
+        """Whether a path uses the part."""
+        return (self.labels[pair[0]] == self.labels[pair[1]]) == (self.part in INSIDE)
+
+    def turns(self, unit: Ranks, rng: np.random.Generator) -> list[Ranks]:
+        """A unit's GPUs, a few at a time and those at different parts below in turns.
+
+        What they share is slow with each of them; one slow GPU, host or leaf among them is not what they share.
+        """
+        each, below = -(-len(unit) // PARTNERS), dict[int, list[int]]()
+        for rank in rng.permutation(np.array(unit)).tolist():
+            below.setdefault(self.below[rank] if self.below else 0, []).append(rank)
+        cut = [[tuple(own[i : i + each]) for i in range(0, len(own), each)] for own in below.values()]
+        return [some for turn in zip_longest(*cut) for some in turn if some]
 
 
 @dataclass(kw_only=True)
@@ -86,7 +85,8 @@ class LinkGroup(GpuGroup):
     ring: Ranks
     sweep: PathSweep
     rng: np.random.Generator
-    _waiting: dict[int | Ranks, list[int]] = field(default_factory=dict)
+    _partners: dict[int, list[int]] = field(default_factory=dict)
+    _turns: dict[Ranks, list[Ranks]] = field(default_factory=dict)
 
     least_turns = PARTNERS
 
@@ -107,7 +107,7 @@ class LinkGroup(GpuGroup):
     @property
     def level_class(self) -> LevelClass:
         """What its probes are held against."""
-        return LevelClass(self.part, self.sweep.hops)
+        return LevelClass(self.shared.tier or self.part, self.sweep.hops)
 
     def reference(self, item: int, rng: np.random.Generator, slow: frozenset[Component]) -> Shape | None:
         bad = {rank for component in slow if component.kind != "path" for rank in component.members}
@@ -148,117 +148,17 @@ class LinkGroup(GpuGroup):
         return self._next_partner(rank)
 
     def _next_of(self, unit: Ranks) -> Ranks:
-        """A few of a unit's GPUs in turns: one slow GPU among them is not what they share."""
-        waiting = self._waiting.get(unit) or self.rng.permutation(np.array(unit)).tolist()
-        self._waiting[unit] = waiting
-        return tuple(waiting.pop() for _ in range(min(len(waiting), -(-len(unit) // PARTNERS))))
+        """A few of a unit's GPUs in turns, see `Shared.turns`."""
+        if not self._turns.get(unit):
+            self._turns[unit] = self.shared.turns(unit, self.rng)
+        return self._turns[unit].pop(0)
 
     def _next_partner(self, rank: int) -> int:
         """Partners in turns, cleared ones first."""
-        if not self._waiting.get(rank):
+        if not self._partners.get(rank):
             others = [other for other in self.rng.permutation(self.ring).tolist() if self._holds(rank, other)]
-            self._waiting[rank] = sorted(others, key=lambda other: other in self.padding)
-        return self._waiting[rank].pop()
+            self._partners[rank] = sorted(others, key=lambda other: other in self.padding)
+        return self._partners[rank].pop()
 
     def _holds(self, rank: int, other: int) -> bool:
         return rank != other and self.shared.holds((rank, other)) and self.sweep.holds((rank, other))
-
-
-def link_groups(ring: Ranks, sweep: PathSweep, shared: Shared, rng: np.random.Generator) -> list[LinkGroup]:
-    """Disjoint sets of units that have such a part; empty where there are too few to be compared.
-
-    Parameters
-    ----------
-    ring : tuple of int
-        The GPUs that are not slow.
-    sweep : PathSweep
-        Hop class and load.
-    shared : Shared
-        The part; its leaves do not count where a GPU has no partner under its own. GPUs that have none at all are
-        in no set.
-    """
-    if shared.part == "leaf":
-        shared = replace(shared, leaves=())
-    partnered = _have_partner(ring, sweep, shared)
-    if shared.leaves and not (shared.strict or all(partnered)):
-        shared = replace(shared, leaves=())
-        partnered = _have_partner(ring, sweep, shared)
-    able = [rank for rank, has in zip(ring, partnered, strict=True) if has]
-    if shared.part == "links":
-        units = [(rank,) for rank in _ordered(_with_links(able, sweep), sweep, rng)]
-    else:
-        some = [unit for unit in units_of(able, shared.labels) if shared.part not in INSIDE or len(unit) > 2]
-        units = [some[place] for place in rng.permutation(len(some))]
-    if len(units) < (LEAST_GPUS if shared.part == "links" else LEAST_UNITS):
-        return []
-    small = shared.part == "links" and sweep.hosts is None
-    return [_group(own, ring, sweep, shared, rng) for own in _sets(units, shared, small=small)]
-
-
-def _group(
-    units: list[Ranks], ring: Ranks, sweep: PathSweep, shared: Shared, rng: np.random.Generator
-) -> LinkGroup:
-    ranks = tuple(rank for unit in units for rank in unit)
-    beliefs = Beliefs(len(units), sweep.severities)
-    return LinkGroup(
-        beliefs, sweep.width, ranks=ranks, units=tuple(units), shared=shared, ring=ring, sweep=sweep, rng=rng
-    )
-
-
-def _sets(units: Sequence[Ranks], shared: Shared, *, small: bool) -> list[list[Ranks]]:
-    """Sets of units that can exchange among themselves: where leaves count, all of one set are under one."""
-    found, rest = small_sets(units) if small and len(units) >= MANY else ([], list(units))
-    most = next(count for least, count in SETS if len(units) >= least) - len(found)
-    by_leaf: dict[int, list[Ranks]] = {}
-    for unit in rest:
-        by_leaf.setdefault(shared.leaves[unit[0]] if shared.leaves else 0, []).append(unit)
-    for some in by_leaf.values():
-        count = max(1, min(len(some) // 2, round(most / len(by_leaf))))
-        bounds = np.linspace(0, len(some), count + 1).astype(int)
-        found += [some[low:high] for low, high in pairwise(bounds.tolist())]
-    return found
-
-
-def _ordered(ranks: Sequence[int], sweep: PathSweep, rng: np.random.Generator) -> list[int]:
-    """In an order whose neighbours have paths of the hop class: those of a set exchange with each other."""
-    if sweep.hosts is not None and sweep.hops == "same_host":
-        hosts = sweep.hosts
-        return sorted(ranks, key=lambda rank: hosts[rank])
-    return list(mixed_ring(ranks, sweep.hosts, rng))
-
-
-def _have_partner(ring: Ranks, sweep: PathSweep, shared: Shared) -> list[bool]:
-    """For every GPU whether it can exchange with any: of the hop class, over the part, under its leaf."""
-
-    def equal(labels: Sequence[int]) -> NDArray[np.bool_]:
-        own = np.array([labels[rank] for rank in ring])
-        found: NDArray[np.bool_] = np.equal.outer(own, own)
-        return found
-
-    able = equal(shared.labels) == (shared.part in INSIDE)
-    if shared.leaves:
-        able &= equal(shared.leaves)
-    if sweep.hosts is not None and sweep.hops != "any":
-        able &= equal(sweep.hosts) == (sweep.hops == "same_host")
-    np.fill_diagonal(able, val=False)
-    found: list[bool] = able.any(axis=1).tolist()
-    return found
-
-
-def units_of(ring: Sequence[int], labels: Sequence[int]) -> list[Ranks]:
-    """The GPUs of each unit, ascending; -1 is in none."""
-    found: dict[int, list[int]] = {}
-    for rank in sorted(ring):
-        if labels[rank] >= 0:
-            found.setdefault(labels[rank], []).append(rank)
-    return [tuple(unit) for unit in found.values()]
-
-
-def _with_links(ring: Sequence[int], sweep: PathSweep) -> list[int]:
-    """Those with at least two paths of the hop class: one alone is a path."""
-    if sweep.hosts is None or sweep.hops == "any":
-        return list(ring)
-    own = Counter(sweep.hosts[rank] for rank in ring)
-    inside = sweep.hops == "same_host"
-    paths = {host: count - 1 if inside else len(ring) - count for host, count in own.items()}
-    return [rank for rank in ring if paths[sweep.hosts[rank]] >= 2]

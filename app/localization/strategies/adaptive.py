@@ -14,18 +14,15 @@ from app.localization.adaptive.beliefs import Beliefs
 from app.localization.adaptive.calibration import LIGHT_SETS, ROUNDS, loop_costs, scatter, with_paths
 from app.localization.adaptive.designs import (
     MANY,
-    matchings,
-    matchings_by_class,
     mixed_ring,
     parts,
-    shift_groups,
     small_sets,
 )
 from app.localization.adaptive.examiner import Examiner, TooManyFaults
 from app.localization.adaptive.groups import Group, LoopGroup, PathGroup, PathSweep, Test
 from app.localization.adaptive.judge import Judge
 from app.localization.adaptive.levels import LevelClass, Levels
-from app.localization.adaptive.links import LEAST_GPUS
+from app.localization.adaptive.link_sets import LEAST_GPUS
 from app.localization.adaptive.measuring import Measurer, OutOfMeasurements
 from app.localization.adaptive.model import CostModel
 from app.localization.adaptive.noise import Floats, Noise
@@ -33,8 +30,9 @@ from app.localization.adaptive.planner import PARTS
 from app.localization.components import Component
 from app.localization.record import Record, Steps
 from app.localization.settings import Settings
-from app.localization.shapes import Exchange, Pair, Ranks
+from app.localization.shapes import Exchange, Ranks
 from app.localization.strategies.base import Note, Report, Strategy, SweepPlan
+from app.localization.strategies.path_groups import FEWEST_GROUPS, path_groups, told_apart
 from app.localization.strategies.shared_parts import SharedParts
 from app.localization.strategies.soft_report import (
     OUT_OF_MEASUREMENTS,
@@ -47,8 +45,6 @@ from app.localization.strategies.soft_report import (
     unstable,
 )
 
-# With fewer groups in a sweep, a fault or two could sit in all of them: then they are made smaller.
-FEWEST_GROUPS = 4
 # So few GPUs are cut in three: with two slow ones, one set is healthy.
 FEW, THREE = 5, 3
 # Bound on measurements, in healthy sweeps.
@@ -59,7 +55,6 @@ WHOLE_STEPS = Note(
     " whole steps, so of a component alone they are larger",
     open=False,
 )
-HOPS = ("any", "same_host", "cross_host")
 # How much longer the first readings of sends may take than the costs say before a NIC is looked for, log.
 FIRST, MUCH_DEARER = 2, math.log(1.15)
 
@@ -75,7 +70,7 @@ class Adaptive(Strategy):
         self._groups: list[Group] = []
         self._loops_done = self._paths_done = False
         self._incomparable: list[Component] = []
-        self._leaves_slower = False
+        self._slower_tiers: set[str] = set()
         self._shared: SharedParts | None = None
         self._refused: int | None = None
         self._model = CostModel(settings.gpus, len(set(settings.hosts or (0,))), self._told)
@@ -96,7 +91,8 @@ class Adaptive(Strategy):
         if not self._told.trusted:
             return {}
         over_paths = self._model.log_ms(over_paths=True)
-        known = {LevelClass(form, hops): over_paths for form in ("shift", "exchange") for hops in HOPS}
+        classes = ["any", "same_host", "cross_host", *(f"cross_{kind}" for kind in self.settings.tiers)]
+        known = {LevelClass(form, hops): over_paths for form in ("shift", "exchange") for hops in classes}
         return known | {LevelClass("loops"): self._model.log_ms(over_paths=False)}
 
     def plan(self) -> SweepPlan:
@@ -134,7 +130,7 @@ class Adaptive(Strategy):
         except TooManyFaults:
             self.notes.append(too_many(self._examiner.found))
             return
-        self._loops_done, self._paths_done = True, not self._leaves_slower
+        self._loops_done = self._paths_done = True
         if self._examiner.unstable:
             self.notes.append(unstable(self._examiner.unstable))
         if self._examiner.fast:
@@ -153,8 +149,6 @@ class Adaptive(Strategy):
             hosts = len(set(self.settings.hosts or ()))
             if self._told.costs is None or hosts > 1:
                 yield from self._links()
-            if self._leaves_slower:
-                return
             groups = self._path_groups(self._ring())
             if hosts < 2 and self._told.costs is not None and (yield from self._dearer(groups)):
                 before = len(self._examiner.found)
@@ -219,7 +213,7 @@ class Adaptive(Strategy):
         self._shared = stage
         effects = self._model.path_effects(load, 1, self._judge.noise.sigma)
         level = yield from stage.examine(self._ring, load, self._model.hypotheses.severities, effects)
-        self._leaves_slower = stage.leaves_slower
+        self._slower_tiers = stage.slower
         self.notes += stage.notes
         if self._told.costs is None and not self._few and level is not None:
             sigma = self._judge.noise.sigma
@@ -233,7 +227,8 @@ class Adaptive(Strategy):
         return bool(first) and all(group.results[0].reading.value > most for group in first)
 
     def _ring(self) -> Ranks:
-        return mixed_ring(self._alive(), self.settings.hosts, self._rng)
+        tiers = list(self.settings.tiers.values())
+        return mixed_ring(self._alive(), self.settings.hosts, self._rng, tiers)
 
     def _loop_group(self, ranks: Sequence[int], width: int) -> LoopGroup:
         order = tuple(int(rank) for rank in self._rng.permutation(list(ranks)))
@@ -260,18 +255,9 @@ class Adaptive(Strategy):
             everything = PathSweep("any", None, 1, len(ring) ** 2, diluted=False, severities=severities)
             return [PathGroup.of_shifts(ring, tuple(range(1, len(ring) // 2 + 1)), everything)]
 
-        def sweep(hops: str) -> PathSweep:
-            return PathSweep(hops, hosts, self._model.plan.tokens, most, severities=severities)
-
-        by_class: dict[str, list[tuple[int, ...]]] = {}
-        for shifts in shift_groups(len(ring), most, len({hosts[rank] for rank in ring}) if hosts else 1):
-            by_class.setdefault(self._hops(ring, shifts), []).append(shifts)
-        mixed = by_class.pop("any", []) if hosts else []
-        groups = [_enough_groups(ring, some, sweep(hops)) for hops, some in by_class.items()]
-        if hosts:  # where they differ in size, only exchanges hold one hop class
-            by_hops = matchings_by_class(ring, [shift for some in mixed for shift in some], hosts)
-            groups += [_matching_groups(ring, some, sweep(hops)) for hops, some in by_hops.items()]
-        return self._comparable([group for some in groups for group in some])
+        tiers = told_apart(ring, self.settings.tiers, self._slower_tiers)
+        sweep = PathSweep("any", hosts, self._model.plan.tokens, most, severities=severities, tiers=tiers)
+        return self._comparable(path_groups(ring, sweep))
 
     def _comparable(self, groups: list[PathGroup]) -> list[PathGroup]:
         """Groups that have another of their hop class beside them; what is in a lone one is noted."""
@@ -281,17 +267,6 @@ class Adaptive(Strategy):
         lone = [group for group in groups if counts[group.sweep.hops] == 1]
         self._incomparable += [group.component(item) for group in lone for item in range(group.beliefs.items)]
         return [group for group in groups if counts[group.sweep.hops] > 1]
-
-    def _hops(self, ring: Ranks, shifts: tuple[int, ...]) -> str:
-        hosts = self.settings.hosts
-        if hosts is None:
-            return "any"
-        inside = {
-            hosts[rank] == hosts[ring[(place + shift) % len(ring)]]
-            for shift in shifts
-            for place, rank in enumerate(ring)
-        }
-        return "any" if len(inside) == 2 else "same_host" if inside == {True} else "cross_host"
 
     def _effects(self, group: Group, test: Test) -> Floats:
         sigma = self._judge.noise.sigma
@@ -351,22 +326,6 @@ def _random_sets(ranks: Iterable[int], rng: np.random.Generator) -> list[Ranks]:
         return parts(shuffled, PARTS, rng)
     small, rest = small_sets(shuffled)
     return [*map(tuple, small), *parts(rest, PARTS + 1 - len(small), rng)]
-
-
-def _enough_groups(ring: Ranks, planned: Sequence[tuple[int, ...]], sweep: PathSweep) -> list[PathGroup]:
-    """The planned groups of shifts; where they are too few, smaller ones: of matchings or paths if need be."""
-    shifts = [shift for some in planned for shift in some]
-    each = min(sweep.most, len(shifts) // FEWEST_GROUPS)
-    if each:
-        return [PathGroup.of_shifts(ring, tuple(shifts[i : i + each]), sweep) for i in range(0, len(shifts), each)]
-    return _matching_groups(ring, [matching for shift in shifts for matching in matchings(ring, shift)], sweep)
-
-
-def _matching_groups(ring: Ranks, some: list[list[Pair]], sweep: PathSweep) -> list[PathGroup]:
-    """A group for each matching; where they are too few, for each path."""
-    if len(some) < FEWEST_GROUPS:
-        some = [[pair] for matching in some for pair in matching]
-    return [PathGroup.of_matchings(ring, [matching], sweep) for matching in some]
 
 
 def _nothing_to_compare(components: Sequence[Component]) -> Note:

@@ -37,7 +37,7 @@ class FewHosts:
         self.found: Found | None = None
 
     def compare(self, ring: Ranks, load: int, effects: Floats) -> Steps[None]:
-        """Hold the sends between every two hosts against those of the fastest two; see `FewLeaves.compare`."""
+        """Hold the sends between every two hosts against those of the fastest two; see `FewSwitches.compare`."""
         names = sorted({self._hosts[rank] for rank in ring})
         if len(names) != HOSTS:
             return

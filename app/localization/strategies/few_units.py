@@ -1,4 +1,4 @@
-"""What the comparisons of two or three leaves and of three hosts have in common."""
+"""What the comparisons of two or three switches and of three hosts have in common."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOOKS, ENOUGH, TURNS = 2, 8, 16
 
 @dataclass
 class UnitPair:
-    """Readings of sends between two leaves or hosts, by a new pair of GPUs every time."""
+    """Readings of sends between two switches or hosts, by a new pair of GPUs every time."""
 
     units: tuple[int, int]
     numbers: list[int] = field(default_factory=list)

@@ -1,8 +1,8 @@
-"""The stage that looks for what many paths share: leaves, hosts, rails, NICs, and all links of a GPU."""
+"""The stage that looks for what many paths share: switches, hosts, rails, NICs, and all links of a GPU."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -10,7 +10,8 @@ import numpy as np
 from app.localization.adaptive.examiner import Examiner
 from app.localization.adaptive.groups import PathSweep
 from app.localization.adaptive.levels import Levels
-from app.localization.adaptive.links import Part, Shared, link_groups, units_of
+from app.localization.adaptive.link_sets import link_groups, units_of
+from app.localization.adaptive.links import Part, Shared
 from app.localization.adaptive.noise import Floats
 from app.localization.components import Component
 from app.localization.record import Steps
@@ -18,12 +19,11 @@ from app.localization.settings import Settings
 from app.localization.shapes import Ranks
 from app.localization.strategies.base import Note
 from app.localization.strategies.few_hosts import FewHosts
-from app.localization.strategies.few_leaves import FewLeaves
+from app.localization.strategies.few_switches import FewSwitches
 from app.localization.strategies.folding import equal_parts, fold
 
-# What many share before what few do: else a slow host would be found GPU by GPU.
+# What many share before what few do: else a slow host would be found GPU by GPU. Switches come before all of it.
 ORDER: tuple[tuple[Part, str], ...] = (
-    ("leaf", "cross_host"),
     ("uplink", "cross_host"),
     ("fabric", "same_host"),
     ("rail", "cross_host"),
@@ -33,6 +33,8 @@ ORDER: tuple[tuple[Part, str], ...] = (
 )
 WITHOUT_HOSTS: tuple[tuple[Part, str], ...] = (("links", "any"),)
 IN_WORDS = {
+    "switch": "all GPUs under one switch above the leaves, slow at sends to those under others and not at sends"
+    " to themselves: its uplinks",
     "leaf": "all GPUs under one leaf, slow at sends to other leaves and not at sends to themselves: its uplinks",
     "uplink": "all GPUs of one host, slow at sends to any other host and not at sends to themselves: its uplink",
     "fabric": "all GPUs of one host, slow at sends to each other and not to themselves: what connects them",
@@ -45,11 +47,12 @@ EQUALLY: dict[Part, str] = {
     "nic": "NIC",
     "uplink": "host's uplink",
     "leaf": "leaf's uplinks",
+    "switch": "switch's uplinks, above the leaves",
     "links": "own NIC or link",
 }
-EQUAL_LEAVES = (
-    "sends between GPUs under different leaves are slow, and not those under one: the uplinks of one of these"
-    " leaves, or the fabric if it is built so; no probe tells which"
+EQUAL_SWITCHES = (
+    "sends between GPUs under different {what} are slow, and not those under one: the uplinks of one of these"
+    " {what}, or the fabric if it is built so; no probe tells which"
 )
 
 
@@ -70,9 +73,8 @@ class SharedParts:
 
     def __init__(self, settings: Settings, examiner: Examiner, levels: Levels, rng: np.random.Generator) -> None:
         self._settings, self._examiner, self._levels, self._rng = settings, examiner, levels, rng
-        self._leaves = settings.shared.get("leaf", ())
-        self.leaves_slower = False
-        """Whether sends between leaves are so slow that single paths cannot be compared."""
+        self.slower: set[str] = set()
+        """Tiers that sends take longer to cross, whatever the reason."""
         self.equals: dict[Component, list[Component]] = {}
         """What explains the same as something that is accused."""
         self.notes: list[Note] = []
@@ -103,11 +105,10 @@ class SharedParts:
         hosts, levels = self._settings.hosts, []
         if hosts is not None:
             yield from self._compare_hosts(hosts, ring(), load, effects)
-            yield from self._compare_leaves(hosts, ring(), load, effects)
-        for part, hops in WITHOUT_HOSTS if hosts is None or len(set(hosts)) < 2 else ORDER:
-            sweep = PathSweep(hops, hosts, load, severities=severities)
-            shared = Shared(part, self._labels(part), self._leaves, strict=self.leaves_slower)
-            groups = link_groups(ring(), sweep, shared, self._rng)
+            yield from self._compare_switches(hosts, ring, load, effects)
+        for shared, hops in self._parts():
+            sweep = PathSweep(hops, hosts, load, severities=severities, tiers=self._settings.tiers)
+            groups = link_groups(ring(), sweep, shared, self._rng, strict=bool(self.slower))
             if groups:
                 try:
                     yield from self._examiner.examine(groups, rounds=1)
@@ -115,6 +116,19 @@ class SharedParts:
                     self._fold(hops)
                 levels.append(self._levels.level(groups[0].level_class))
         return max((level for level in levels if level is not None), default=None)
+
+    def _parts(self) -> Iterator[tuple[Shared, str]]:
+        """What is compared set by set, and by sends of which hop class."""
+        hosts, tiers = self._settings.hosts, self._settings.tiers
+        if hosts is None or len(set(hosts)) < 2:
+            yield from ((Shared(part, self._labels(part)), hops) for part, hops in WITHOUT_HOSTS)
+            return
+        below = [hosts, *tiers.values()]
+        for height, (kind, labels) in reversed([*enumerate(tiers.items())]):
+            part: Part = "switch" if height else "leaf"
+            yield Shared(part, labels, below=below[height], tier=kind), "cross_host"
+        for part, hops in ORDER:
+            yield Shared(part, self._labels(part), below=self._labels("nic") if part == "uplink" else ()), hops
 
     def _fold(self, hops: str) -> None:
         """Take what was just accused by sends of a hop class for the part that it is all of, if there is one."""
@@ -131,7 +145,9 @@ class SharedParts:
         """The GPUs of every part that the topology states."""
         ranks = range(self._settings.gpus)
         parts: tuple[Part, ...] = ("nic", "uplink", "fabric", "leaf")
-        return {part: units_of(ranks, self._labels(part)) for part in parts}
+        above = [labels for kind, labels in self._settings.tiers.items() if kind != "leaf"]
+        switches = [unit for labels in above for unit in units_of(ranks, labels)]
+        return {**{part: units_of(ranks, self._labels(part)) for part in parts}, "switch": switches}
 
     def _labels(self, part: Part) -> Sequence[int]:
         """The unit that each rank is in; -1 where the topology does not say."""
@@ -143,7 +159,7 @@ class SharedParts:
 
     def _compare_hosts(self, hosts: Sequence[int], ring: Ranks, load: int, effects: Floats) -> Steps[None]:
         """Of three hosts under one leaf, the one whose sends to both others are slow."""
-        if self._leaves and len({self._leaves[rank] for rank in ring}) > 1:
+        if any(len({switches[rank] for rank in ring}) > 1 for switches in self._settings.tiers.values()):
             return
         stage = FewHosts(self._examiner, hosts, self._rng)
         yield from stage.compare(ring, load, effects)
@@ -151,21 +167,23 @@ class SharedParts:
             self._examiner.found.append(stage.found)
             self.hops[stage.found.component] = "cross_host"
 
-    def _compare_leaves(self, hosts: Sequence[int], ring: Ranks, load: int, effects: Floats) -> Steps[None]:
-        """Of few leaves none tells which is slow: then sends between them are held against sends within them."""
-        if not self._leaves:
-            return
-        stage = FewLeaves(self._examiner, hosts, self._leaves, self._rng)
-        yield from stage.compare(ring, load, effects)
-        if stage.found is not None:
-            self._examiner.found.append(stage.found)
-            self.equals[stage.found.component] = stage.equals
-            self.hops[stage.found.component] = "cross_host"
-            # Those that are left are still slow to each other.
-            self.leaves_slower = len(stage.equals) > 1
-        if stage.note is not None:
-            self.leaves_slower = True
-            self.notes.append(stage.note)
+    def _compare_switches(
+        self, hosts: Sequence[int], ring: Callable[[], Ranks], load: int, effects: Floats
+    ) -> Steps[None]:
+        """Of few switches none tells which is slow: then sends between them are held against sends under one."""
+        tiers = self._settings.tiers
+        for (kind, switches), below in reversed([*zip(tiers.items(), [hosts, *tiers.values()], strict=False)]):
+            stage = FewSwitches(self._examiner, kind, below, switches, self._rng)
+            yield from stage.compare(ring(), load, effects)
+            if stage.found is not None:
+                self._examiner.found.append(stage.found)
+                self.equals[stage.found.component] = stage.equals
+                self.hops[stage.found.component] = "cross_host"
+            # With several equals, those that are left are still slow to each other.
+            if stage.note is not None or len(stage.equals) > 1:
+                self.slower.add(kind)
+            if stage.note is not None:
+                self.notes.append(stage.note)
 
     def words(self) -> list[Note]:
         """What it is of the accused that is slow, where that is not the GPU or the path itself."""
@@ -174,9 +192,8 @@ class SharedParts:
         for part, text in IN_WORDS.items():
             named = [one.component for one in found if one.part == part]
             if named and (others := self.equals.get(named[0])):
-                notes.append(
-                    Note(part, f"{named[0]} or {', '.join(map(str, others))}: {EQUAL_LEAVES}", open=False)
-                )
+                why = EQUAL_SWITCHES.format(what="leaves" if part == "leaf" else "switches above the leaves")
+                notes.append(Note(part, f"{named[0]} or {', '.join(map(str, others))}: {why}", open=False))
             elif named:
                 notes.append(Note(part, f"{', '.join(map(str, named))}: {text}", open=False))
         for one in found:

@@ -7,7 +7,8 @@ import pytest
 
 from app.localization.adaptive.assumptions import Assumptions
 from app.localization.adaptive.groups import PathSweep
-from app.localization.adaptive.links import LEAST_GPUS, PARTNERS, LinkGroup, Shared, link_groups
+from app.localization.adaptive.link_sets import LEAST_GPUS, link_groups
+from app.localization.adaptive.links import PARTNERS, LinkGroup, Shared
 from app.localization.components import Component, gpu, path
 from app.localization.faults import Fault
 from app.localization.physics import OwnNoise, PhysicsReplica

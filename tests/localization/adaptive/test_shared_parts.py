@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from app.localization.adaptive.designs import matchings_by_class
 from app.localization.adaptive.groups import PathSweep
-from app.localization.adaptive.links import LinkGroup, Part, Shared, link_groups
+from app.localization.adaptive.link_sets import link_groups
+from app.localization.adaptive.links import LinkGroup, Part, Shared
 from app.localization.components import Component, gpu, group_of, parse_component, path
 from app.localization.errors import SettingsError
 from app.localization.events import Event
@@ -208,8 +209,8 @@ def test_matchings_by_class_hold_every_path_once(hosts: list[int]) -> None:
 
 def uplinks(leaves: tuple[int, ...] = ()) -> list[LinkGroup]:
     placement = layout(32, 8)
-    sweep = PathSweep("cross_host", placement.hosts, width=8)
-    shared = Shared("uplink", placement.hosts, leaves)
+    sweep = PathSweep("cross_host", placement.hosts, width=8, tiers={"leaf": leaves} if leaves else {})
+    shared = Shared("uplink", placement.hosts)
     return link_groups(tuple(range(32)), sweep, shared, np.random.default_rng(0))
 
 
@@ -246,13 +247,14 @@ def test_every_set_can_exchange_whoever_has_dropped_out(data: st.DataObject) -> 
     ring = tuple(sorted(data.draw(st.sets(st.integers(0, n - 1), min_size=2))))
     part = data.draw(st.sampled_from(PARTS))
     units = {"uplink": hosts, "fabric": hosts, "leaf": leaves, "links": tuple(range(n))}.get(part, labels)
-    sweep = PathSweep("same_host" if part == "fabric" else "cross_host", hosts, width=8)
-    for group in link_groups(ring, sweep, Shared(part, units, leaves), np.random.default_rng(0)):
+    sweep = PathSweep("same_host" if part == "fabric" else "cross_host", hosts, width=8, tiers={"leaf": leaves})
+    shared = Shared(part, units, tier="leaf" if part == "leaf" else "")
+    for group in link_groups(ring, sweep, shared, np.random.default_rng(0), strict=data.draw(st.booleans())):
         for test in [group.whole(), *(group.cut(item, item + 1) for item in range(len(group.units)))]:
             shape = test.shape
             assert isinstance(shape, Exchange)
             assert {rank for pair in shape.pairs for rank in pair} <= set(ring)
-            assert all(group.shared.holds(pair) and sweep.holds(pair) for pair in shape.pairs)
+            assert all(group.shared.holds(pair) and group.sweep.holds(pair) for pair in shape.pairs)
 
 
 @pytest.mark.parametrize("seed", range(3))
