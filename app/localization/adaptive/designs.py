@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from app.localization.shapes import Pair, Ranks
 
 T = TypeVar("T")
+U = TypeVar("U", bound=Sequence[int])
 Labels = Sequence[int]
 Tiers = Mapping[str, Labels]
 """By the kind of switch, leaves first, the one that each rank is under; -1 where it is not known."""
@@ -85,20 +86,20 @@ def mixed_ring(
     by_host: dict[int, list[int]] = {}
     for rank in shuffled:
         by_host.setdefault(hosts[rank], []).append(rank)
-    in_turns = _in_turns(list(by_host.values()), tiers)
-    turns = [(turn, place, rank) for place, own in enumerate(in_turns) for turn, rank in enumerate(own)]
+    ordered = in_turns(list(by_host.values()), tiers)
+    turns = [(turn, place, rank) for place, own in enumerate(ordered) for turn, rank in enumerate(own)]
     return tuple(rank for _, _, rank in sorted(turns))
 
 
-def _in_turns(hosts: Sequence[list[int]], tiers: Sequence[Labels]) -> list[list[int]]:
-    """Hosts in an order in which those under different switches take turns, at the highest tier first."""
+def in_turns(units: Sequence[U], tiers: Sequence[Labels]) -> list[U]:
+    """Sets of ranks in an order in which those under different switches take turns, at the highest tier first."""
     if not tiers:
-        return list(hosts)
+        return list(units)
     *lower, highest = tiers
-    under: dict[int, list[list[int]]] = {}
-    for own in hosts:
+    under: dict[int, list[U]] = {}
+    for own in units:
         under.setdefault(highest[own[0]], []).append(own)
-    ordered = [_in_turns(some, lower) for some in under.values()]
+    ordered = [in_turns(some, lower) for some in under.values()]
     return [own for turn in zip_longest(*ordered) for own in turn if own is not None]
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.localization.adaptive.calibration import ROUNDS
+from app.localization.adaptive.doubts import Doubts
 from app.localization.adaptive.groups import GpuGroup, Group, LoopGroup, Test, TestResult
 from app.localization.adaptive.judge import Judge
 from app.localization.adaptive.levels import LevelClass, LogReading
@@ -281,32 +282,33 @@ class Examiner:
         ratios, odds, alone = np.zeros(group.beliefs.severities), 0.0, set[int]()
         differences: list[float] = []
         pairs: list[tuple[float, float]] = []
-        doubtful: Test | None = None
+        doubts = Doubts()
         # What else is suspicious may be slow as well.
         suspected = frozenset(component for other in self._beside for component in self.still_open(other))
+        if isinstance(group, GpuGroup):
+            group.suspected = {rank for component in suspected for rank in component.members}
         for turn in range(CONFIRM_TURNS):
             reference = self._reference(group, item, suspected)
             if reference is None and not self._judge.levels.known:
                 break  # nothing to compare it with: then nothing is accused
-            test = doubtful or group.cut(item, item + 1)
+            test = doubts.next() or group.cut(item, item + 1)
             number, seen = yield from self._pair(test, reference, purpose, reverse=turn % 2 == 1)
             alone.add(number)
             effects = self._judge.effects(group, test)
             more, difference = self._compare(effects, seen[False], seen.get(True))
             ratios += more
             odds = log_mean(ratios)
-            # All of what shares a part is slow: one that is fast twice acquits it.
+            # All of what shares a part is slow: some that are fast, and once more in two other turns, acquit it.
             if group.part and log_mean(more) < 0:
-                if doubtful is not None:
+                if doubts.before(test):
                     return None, min(odds, REJECTED)
-                doubtful = test
                 continue
-            doubtful = None
             differences.append(difference)
             if reference is not None:
                 pairs.append((seen[False].value, seen[True].value))
             slowdown = math.exp(float(np.median(differences)))
-            if odds > ACCEPTED and turn + 1 >= group.least_turns and slowdown > 1 and self._surely_slower(pairs):
+            enough = turn + 1 >= group.least_turns and not doubts.open
+            if odds > ACCEPTED and enough and slowdown > 1 and self._surely_slower(pairs):
                 slow, fast = self._evidence(group, item)
                 numbers = tuple(sorted(slow | alone)), tuple(sorted(set(fast) - alone))
                 component, censored = group.component(item), seen[False].censored

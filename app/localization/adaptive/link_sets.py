@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.localization.adaptive.beliefs import Beliefs
-from app.localization.adaptive.designs import MANY, hops_mask, mixed_ring, small_sets
+from app.localization.adaptive.designs import MANY, hops_mask, in_turns, mixed_ring, small_sets
 from app.localization.adaptive.groups import PathSweep
 from app.localization.adaptive.links import INSIDE, LinkGroup, Shared
 from app.localization.shapes import Ranks
@@ -66,13 +66,17 @@ def _group(
 
 
 def _sets(units: Sequence[Ranks], sweep: PathSweep, *, small: bool) -> list[list[Ranks]]:
-    """Sets of units that can exchange among themselves: where they stay under a switch, all are under one."""
+    """Sets of units that can exchange among themselves.
+
+    Where they stay under a switch, all of a set are under one; where they cross switches, under different ones.
+    """
     found, rest = small_sets(units) if small and len(units) >= MANY else ([], list(units))
     most = next(count for least, count in SETS if len(units) >= least) - len(found)
-    classes = _classes(sweep)
-    above = dict(zip(classes, sweep.tiers.values(), strict=False)).get(sweep.hops, ())
+    classes, tiers = _classes(sweep), list(sweep.tiers.values())
+    above = dict(zip(classes, tiers, strict=False)).get(sweep.hops, ())
+    crossed = dict(zip(classes[1:], tiers, strict=True)).get(sweep.hops)
     by_switch: dict[int, list[Ranks]] = {}
-    for unit in rest:
+    for unit in rest if crossed is None else in_turns(rest, [crossed]):
         by_switch.setdefault(above[unit[0]] if above else 0, []).append(unit)
     for some in by_switch.values():
         count = max(1, min(len(some) // 2, round(most / len(by_switch))))

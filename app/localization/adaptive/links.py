@@ -140,8 +140,8 @@ class LinkGroup(GpuGroup):
         return pairs
 
     def _outside(self, rank: int, taken: set[int]) -> int:
-        """A partner for one that is left over: a cleared and idle one if there is any."""
-        for among in (self.padding, self.ring):
+        """A partner for one that is left over: a cleared and idle one if there is any, or one not suspected."""
+        for among in (self.padding, [other for other in self.ring if other not in self.suspected], self.ring):
             idle = [other for other in among if other not in taken and self._holds(rank, other)]
             if idle:
                 return idle[int(self.rng.integers(len(idle)))]
@@ -157,8 +157,12 @@ class LinkGroup(GpuGroup):
         """Partners in turns, cleared ones first."""
         if not self._partners.get(rank):
             others = [other for other in self.rng.permutation(self.ring).tolist() if self._holds(rank, other)]
-            self._partners[rank] = sorted(others, key=lambda other: other in self.padding)
-        return self._partners[rank].pop()
+            self._partners[rank] = others
+        # Cleared ones before others, and the suspected last.
+        partners = self._partners[rank]
+        best = max(partners, key=lambda other: (other in self.padding, other not in self.suspected))
+        partners.remove(best)
+        return best
 
     def _holds(self, rank: int, other: int) -> bool:
         return rank != other and self.shared.holds((rank, other)) and self.sweep.holds((rank, other))

@@ -1,6 +1,7 @@
 """The fewest parts that explain what was accused piece by piece (DESIGN section 6, shared parts).
 
-With fewer than four hosts, or NICs, none can be compared with the others, and their GPUs are accused one by one.
+With fewer than four hosts, or NICs, none can be compared with the others, and their GPUs are accused one by one;
+and of a leaf over two hosts, or a switch over two leaves, each of the two may be accused.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ from app.localization.components import Component, group_of
 from app.localization.shapes import Ranks
 
 # What a slow part of many looks like from its GPUs: slow at sends to other hosts, or to GPUs of the same host.
-WIDER: Mapping[str, tuple[Part, ...]] = {"cross_host": ("nic", "uplink"), "same_host": ("fabric",)}
+WIDER: Mapping[str, tuple[Part, ...]] = {
+    "cross_host": ("nic", "uplink", "leaf", "switch"),
+    "same_host": ("fabric",),
+}
 Units = Mapping[Part, Sequence[Ranks]]
 
 
