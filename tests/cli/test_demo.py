@@ -99,7 +99,8 @@ def test_demo_finds_the_nic_of_a_gpu() -> None:
     ("words", "expected"),
     [
         (("--fault", "nic:host-z/0*3"), "it has host-a/0, host-a/1"),
-        (("--fault", "switch:1*3"), "host:host-b*2"),
+        (("--fault", "spine:1*3"), "host:host-b*2"),
+        (("--fault", "switch:1*3"), "the topology states no switch above leaves"),
         (("--fault", "gpu:8*3"), "ranks go from 0 to 7"),
         (("--gpus-per-host", 4), "give --hosts or --gpus-per-host"),
         (("--leaves", 3), "leaves: must be 1 to 2"),

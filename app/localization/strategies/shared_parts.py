@@ -31,8 +31,8 @@ ORDER: tuple[tuple[Part, str], ...] = (
     ("links", "cross_host"),
     ("links", "same_host"),
 )
-# Of so few sets one reading that something else raised says the opposite: then each is read twice.
-FEW_SETS = 3
+# Of so few sets one or two readings that something else raised say the opposite: then each is read so often.
+FEW_SETS, OFTEN = 3, 3
 WITHOUT_HOSTS: tuple[tuple[Part, str], ...] = (("links", "any"),)
 IN_WORDS = {
     "switch": "all GPUs under one switch above the leaves, slow at sends to those under others and not at sends"
@@ -113,7 +113,7 @@ class SharedParts:
             groups = link_groups(ring(), sweep, shared, self._rng, strict=bool(self.slower))
             if groups:
                 try:
-                    yield from self._examiner.examine(groups, rounds=1 if len(groups) > FEW_SETS else 2)
+                    yield from self._examiner.examine(groups, rounds=1 if len(groups) > FEW_SETS else OFTEN)
                 finally:
                     self._fold(hops)
                 levels.append(self._levels.level(groups[0].level_class))

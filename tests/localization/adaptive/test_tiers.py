@@ -28,17 +28,10 @@ def tiered(gpus: int, hosts: int, leaves: int, *above: int) -> Placement:
     return Placement(placement.places, parents)
 
 
-def simulated(placement: Placement, *texts: str, trials: int = 3, **more: Any) -> Any:
+def simulated(placement: Placement, *texts: str, **more: Any) -> Any:
     n = len(placement.places)
-    setup: dict[str, Any] = {
-        "n": n,
-        "k": None,
-        "strategy": "adaptive",
-        "model": "physics",
-        "noise": 0.05,
-        "seed": 3,
-    }
-    return simulate_given(parse_faults(texts, n, placement), placement=placement, **setup, trials=trials, **more)
+    setup = {"n": n, "k": None, "strategy": "adaptive", "model": "physics", "noise": 0.05, "seed": 3, "trials": 3}
+    return simulate_given(parse_faults(texts, n, placement), placement=placement, **{**setup, **more})
 
 
 def test_every_tier_is_told_to_the_engine() -> None:
