@@ -3,6 +3,6 @@
 from app.analyses.analyze import analyze
 from app.analyses.errors import UnreadableInput
 from app.analyses.records import Analysis, Reason, Suspect
-from app.analyses.topology import parse_topology
+from app.analyses.topology import Topology
 
-__all__ = ["Analysis", "Reason", "Suspect", "UnreadableInput", "analyze", "parse_topology"]
+__all__ = ["Analysis", "Reason", "Suspect", "Topology", "UnreadableInput", "analyze"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,6 @@ from app.analyses.records import (
     Analysis,
     ErrorCounts,
     Judgement,
-    Label,
     LinkStates,
     MatrixSet,
     PairList,
@@ -31,17 +30,18 @@ from app.analyses.records import (
     Totals,
     Unjudged,
 )
+from app.analyses.topology import Topology
 
 
-def analyze(text: str, *, hosts: Mapping[int, str] | None = None, kind: str | None = None) -> Analysis:
+def analyze(text: str, *, topology: Topology | None = None, kind: str | None = None) -> Analysis:
     """Judge a measurement that somebody else made.
 
     Parameters
     ----------
     text : str
         What they have, in one of the formats of `app.analyses.detect.KINDS`.
-    hosts : mapping of int to str, or None
-        Where the ranks sit, where it is known; `app.analyses.parse_topology` reads it from a document.
+    topology : Topology or None
+        Where the ranks sit, where it is known.
     kind : str or None
         The format, instead of detecting it.
 
@@ -51,7 +51,7 @@ def analyze(text: str, *, hosts: Mapping[int, str] | None = None, kind: str | No
         When the text cannot be read without guessing; it names the line or field.
     """
     reading = read(text, kind)
-    record = _placed(reading.record, hosts) if hosts else reading.record
+    record = _placed(reading.record, topology) if topology else reading.record
     judgement = judge(record)
     return Analysis(reading.format, judgement.outcome, judgement.suspects, [*judgement.reasons, *reading.notes])
 
@@ -80,22 +80,23 @@ def _judge_matrices(matrices: Sequence[PathMatrix]) -> Judgement:
     return Judgement(first, reasons=reasons)  # type: ignore[arg-type]
 
 
-def _placed(record: Record, hosts: Mapping[int, str]) -> Record:
-    """The record with the hosts of a topology, where it covers all ranks."""
+def _placed(record: Record, topology: Topology) -> Record:
+    """The record with a topology, where that covers all ranks."""
     if isinstance(record, MatrixSet):
-        return MatrixSet([_placed_matrix(matrix, hosts) for matrix in record.matrices])
+        return MatrixSet([_placed_matrix(matrix, topology) for matrix in record.matrices])
     if isinstance(record, PairList):
-        return replace(record, placement=dict[Label, str](hosts.items()))
-    if isinstance(record, PerRank) and all(label in hosts for label in record.values):
-        return replace(record, hosts=dict[Label, str](hosts.items()))
+        return replace(record, placement=topology.hosts(), topology=topology)
+    if isinstance(record, PerRank) and topology.covers(list(record.values)):
+        return replace(record, hosts=topology.hosts(), topology=topology)
     return record
 
 
-def _placed_matrix(matrix: PathMatrix, hosts: Mapping[int, str]) -> PathMatrix:
-    placement = [hosts[label] for label in matrix.labels if isinstance(label, int) and label in hosts]
-    if len(placement) < len(matrix.labels):
+def _placed_matrix(matrix: PathMatrix, topology: Topology) -> PathMatrix:
+    if not topology.covers(matrix.labels):
         return matrix
-    return replace(matrix, placement=placement, one_host=len(set(placement)) == 1)
+    hosts = topology.hosts()
+    placement = [hosts[label] for label in matrix.labels]
+    return replace(matrix, placement=placement, topology=topology, one_host=len(set(placement)) == 1)
 
 
 _JUDGES: dict[type, Callable[[Any], Judgement]] = {

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from app.analyses.topology import Topology
 
 Label = int | str
 Matrix = NDArray[np.float64]
@@ -69,6 +72,8 @@ class PathMatrix:
         Which values are bad.
     placement : sequence of str or None
         Host of each label.
+    topology : Topology or None
+        All that is known of where the labels sit.
     one_host : bool
         All of it is known to sit in one host.
     baseline : ndarray or None
@@ -87,6 +92,7 @@ class PathMatrix:
     baseline: Matrix | None = None
     title: str = "matrix"
     in_gb: bool = False
+    topology: Topology | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +111,7 @@ class PairList:
     placement: Mapping[Label, str] | None = None
     tags: Mapping[str, frozenset[tuple[Label, Label]]] = field(default_factory=dict)
     reference: Mapping[tuple[Label, Label], float] | None = None
+    topology: Topology | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +140,7 @@ class PerRank:
     classes: Sequence[Mapping[Label, str]] = ()
     hosts: Mapping[Label, str] | None = None
     metric: str = "value"
+    topology: Topology | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Depends
 
-from app.analyses import UnreadableInput
+from app.analyses import Topology, UnreadableInput
 from app.analyzing import service
 from app.analyzing.schemas import AnalysisIn, AnalysisOut
 from app.kit.auth import require
@@ -30,7 +30,7 @@ def analyze(wanted: AnalysisIn, db: Db) -> AnalysisOut:
     Nothing is stored (but an answer under an Idempotency-Key), and nothing is sent to a replica.
     """
     try:
-        found = service.analyze(wanted.text, hosts=_hosts(wanted, db), kind=wanted.kind)
+        found = service.analyze(wanted.text, topology=_topology(wanted, db), kind=wanted.kind)
     except UnreadableInput as error:
         raise Problem(422, error.code, str(error), errors=[_where(error)]) from None
     return AnalysisOut.model_validate(found.to_dict())
@@ -43,14 +43,15 @@ def _where(error: UnreadableInput) -> FieldError:
     return FieldError(field="body.text", message=f"{error.place or 'the whole text'}: {error.detail}")
 
 
-def _hosts(wanted: AnalysisIn, db: Db) -> dict[int, str] | None:
-    """Host of each rank, where the request or its replica says it."""
+def _topology(wanted: AnalysisIn, db: Db) -> Topology | None:
+    """Where the ranks sit, where the request or its replica says it."""
     if wanted.topology is not None:
-        return {gpu.rank: gpu.host for gpu in wanted.topology.gpus}
+        return Topology({gpu.rank: gpu for gpu in wanted.topology.gpus}, wanted.topology.parents)
     if wanted.replica_id is None:
         return None
     replica = replicas.get(db, wanted.replica_id)
     current = topologies.current(db, replica.id)
     if current is None:
         raise invalid("body.replica_id", f"replica {replica.name!r} has no topology; upload it, or give one here")
-    return {rank: place.host for rank, place in enumerate(topologies.placement(current).places)}
+    placement = topologies.placement(current)
+    return Topology(dict(enumerate(placement.places)), placement.parents)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from app.analyses import Analysis, Reason, Suspect, UnreadableInput
+from app.analyses import Analysis, Reason, Suspect, Topology, UnreadableInput
 from app.analyses import analyze as analyze_text
 from app.localization.errors import LocalizationError
 from app.localization.replay import replay_lines
@@ -13,14 +12,14 @@ from app.localization.replay import replay_lines
 JOB_LOG = "job-log"
 
 
-def analyze(text: str, *, hosts: Mapping[int, str] | None = None, kind: str | None = None) -> Analysis:
+def analyze(text: str, *, topology: Topology | None = None, kind: str | None = None) -> Analysis:
     """Judge measurements that somebody else made, or replay a job's log.
 
     Parameters
     ----------
     text : str
         What they have.
-    hosts : mapping of int to str, or None
+    topology : Topology or None
         Where the ranks sit, where it is known; a log brings its own.
     kind : str or None
         The format, instead of detecting it.
@@ -32,7 +31,7 @@ def analyze(text: str, *, hosts: Mapping[int, str] | None = None, kind: str | No
     """
     if kind == JOB_LOG or (kind is None and _looks_like_a_log(text)):
         return _replayed(text)
-    return analyze_text(text, hosts=hosts, kind=kind)
+    return analyze_text(text, topology=topology, kind=kind)
 
 
 def _looks_like_a_log(text: str) -> bool:

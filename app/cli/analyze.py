@@ -32,12 +32,13 @@ def analyze(
     as_json: AsJson = False,
 ) -> None:
     """Name the slow GPU, path or group in measurements made elsewhere, or say why nobody can be named."""
-    from app.analyses import UnreadableInput, parse_topology
+    from app.analyses import UnreadableInput
     from app.analyzing.service import analyze as analyse_text
+    from app.analyzing.topology import parse_topology
 
     try:
         text = _read(file)
-        answer = analyse_text(text, hosts=parse_topology(_read(topology)) if topology else None, kind=kind)
+        answer = analyse_text(text, topology=parse_topology(_read(topology)) if topology else None, kind=kind)
     except UnreadableInput as error:
         if not as_json:
             raise Refused(str(error)) from None

@@ -44,7 +44,26 @@ def identity(host: str, device: str) -> tuple[str, str]:
 
 
 def check(gpus: Sequence[Gpu], parents: Mapping[str, str]) -> None:
-    """Refuse what cannot be.
+    """Refuse what cannot be, and a document that leaves out a rank.
+
+    Parameters
+    ----------
+    gpus : sequence of Gpu
+        In the order of the document.
+    parents : mapping of str to str
+        The switch above a switch.
+
+    Raises
+    ------
+    TopologyError
+        Naming the field.
+    """
+    _every_rank_once(gpus)
+    check_places(gpus, parents)
+
+
+def check_places(gpus: Sequence[Gpu], parents: Mapping[str, str]) -> None:
+    """Refuse what cannot be, of any ranks.
 
     A leaf may reach into several racks (rails and rows do); a host, a NIC and a GPU are in one place.
 
@@ -60,7 +79,6 @@ def check(gpus: Sequence[Gpu], parents: Mapping[str, str]) -> None:
     TopologyError
         Naming the field.
     """
-    _every_rank_once(gpus)
     _devices_once(gpus)
     _one_place(gpus, "host", "rack", lambda gpu: gpu.host)
     for field in ("rail", "leaf"):

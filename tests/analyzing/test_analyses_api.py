@@ -56,6 +56,27 @@ def test_the_replicas_topology_tells_the_hop_classes(client: TestClient) -> None
     assert both.status_code == 422
 
 
+def test_the_topologys_leaves_tell_what_they_share(client: TestClient) -> None:
+    """Everything to and from the ranks under one leaf is slow, but not between them."""
+    leaves = [0, 0, 1, 1, 2, 2, 3, 3]
+    rows = [
+        ",".join(
+            [str(u), *("" if u == v else "30" if (leaves[u] == 1) != (leaves[v] == 1) else "10" for v in range(8))]
+        )
+        for u in range(8)
+    ]
+    text = "\n".join([",".join(["latency_us", *map(str, range(8))]), *rows]) + "\n"
+    replica = client.post("/replicas", json=GOOD).json()
+    gpus = [{"rank": rank, "host": f"host-{rank}", "leaf": f"leaf-{leaf}"} for rank, leaf in enumerate(leaves)]
+    topology = {"gpus": gpus, "parents": {f"leaf-{leaf}": "spine" for leaf in range(4)}}
+    assert client.put(replica["links"]["topology"], json=topology).status_code == 200
+    for more in ({"replica_id": replica["id"]}, {"topology": topology}):
+        answer = post(client, text, **more).json()
+        (suspect,) = answer["suspects"]
+        assert (suspect["kind"], suspect["members"], suspect["name"]) == ("group", [2, 3], "leaf leaf-1 {2,3}")
+        assert any(reason["code"] == "shared_part" for reason in answer["reasons"])
+
+
 @pytest.mark.parametrize(
     ("text", "more", "code", "field"),
     [

@@ -116,6 +116,19 @@ def test_a_topology_and_a_kind(write: Write) -> None:
     assert (alone["outcome"], placed["outcome"]) == ("inconclusive", "healthy")
 
 
+def test_what_an_import_prints_is_taken_and_its_leaves_count(write: Write) -> None:
+    lines = [f"{r},host-{r},leaf-{r // 2}" for r in range(8)]
+    imported = run("topology", "import", write("\n".join(["rank,host,leaf", *lines]), "places.csv"), "--json")
+    topology = write(imported.out, "places.json")
+    far = [[(i // 2 == 1) != (j // 2 == 1) for j in range(8)] for i in range(8)]
+    matrix = write("\n".join(",".join("30" if slow else "10" for slow in row) for row in far), "bare.csv")
+    answer = run("analyze", matrix, "--kind", "latency-matrix", "--topology", topology, "--json").document
+    assert [(s["kind"], s["members"], s["slowdown"]) for s in answer["suspects"]] == [("group", [2, 3], 3.0)]
+    cycle = write(json.dumps(json.loads(imported.out) | {"parents": {"leaf-1": "leaf-1"}}), "cycle.json")
+    refusal = run("analyze", matrix, "--kind", "latency-matrix", "--topology", cycle, "--json")
+    assert (refusal.status, json.loads(refusal.err)["errors"][0]["field"]) == (2, "topology.parents.leaf-1")
+
+
 def test_a_rank_that_refused_its_probe_has_failed(write: Write) -> None:
     settings = Settings(gpus=8, k=4, repeats=1)
     session = Session(settings)
