@@ -12,12 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from app.analyses.records import Matrix
-
-Mask = NDArray[np.bool_]
-Ints = NDArray[np.intp]
+from app.analyses.topology import Ints, Mask
 
 _DEEPEST = 3
 _CANDIDATES = 6
@@ -25,6 +22,9 @@ _CANDIDATES = 6
 _APART = np.log(1.08)
 _APART_SIGMAS = 3.5
 _CLEAN_EDGE = 0.1
+#: Directed paths that it takes for a class of its own, where a topology tells more than hosts.
+_LEAST_CLASS = 12
+_LARGEST_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def spread(values: Matrix) -> float:
     return float(1.4826 * np.median(np.abs(finite - np.median(finite)))) if finite.size else 0.0
 
 
-def find_classes(badness: Matrix, placement: Sequence[str] | None) -> HopClasses:
+def find_classes(badness: Matrix, placement: Sequence[str] | None, apart: Ints | None = None) -> HopClasses:
     """Tell classes of paths apart.
 
     Parameters
@@ -61,6 +61,8 @@ def find_classes(badness: Matrix, placement: Sequence[str] | None) -> HopClasses
         Logarithm, higher is worse; (n, n), NaN where unknown and on the diagonal.
     placement : sequence of str or None
         Host of each rank.
+    apart : ndarray or None
+        int, (n, n): classes that the topology tells, at least same host and other host; see `classes_of`.
     """
     n = len(badness)
     both = symmetric(badness)
@@ -70,8 +72,9 @@ def find_classes(badness: Matrix, placement: Sequence[str] | None) -> HopClasses
     hosts = sorted(set(placement or ()))
     if placement is not None and len(hosts) > 1:
         blocks = [np.flatnonzero(np.array(placement) == host) for host in hosts]
-        inside = _same_block(n, blocks)
-        parts = [upper & inside, upper & ~inside]
+        if apart is None:
+            apart = np.where(_same_block(n, blocks), 0, 1)
+        parts = [upper & (apart == code) for code in np.unique(apart[upper])]
     else:
         parts = [upper]
     finished: list[Mask] = []
@@ -82,6 +85,35 @@ def find_classes(badness: Matrix, placement: Sequence[str] | None) -> HopClasses
     for number, part in enumerate(finished):
         of[part | part.T] = number
     return HopClasses(of, blocks, given=placement is not None and len(hosts) > 1)
+
+
+def classes_of(badness: Matrix, distances: Ints) -> Ints:
+    """Distances as classes that are large enough to be compared within; (n, n), -1 on the diagonal.
+
+    Parameters
+    ----------
+    badness : ndarray
+        NaN where unknown and on the diagonal.
+    distances : ndarray
+        int, (n, n): -1 on the diagonal, 0 within a host; an odd number and the next differ by the rail alone.
+    """
+    known = np.isfinite(badness) | np.isfinite(badness.T)
+    classes = distances.copy()
+    for odd in np.unique(classes[(classes > 0) & (classes % 2 == 1)]):
+        if not all(_comparable(known & (classes == code)) for code in (odd, odd + 1)):
+            classes[classes == odd + 1] = odd
+    codes = [int(code) for code in np.unique(classes[classes > 0])]
+    for number, code in enumerate(codes):
+        if len(codes) > 1 and not _comparable(known & (classes == code)):
+            near = codes[number + 1] if number + 1 < len(codes) else codes[number - 1]
+            classes[classes == code] = near
+    return classes
+
+
+def _comparable(paths: Mask) -> bool:
+    """Whether there are enough paths for a class, so that no rank that is slow makes its level."""
+    count = np.count_nonzero(paths)
+    return bool(count >= _LEAST_CLASS and 2 * paths.sum(axis=0).max() <= _LARGEST_SHARE * count)
 
 
 def symmetric(badness: Matrix) -> Matrix:

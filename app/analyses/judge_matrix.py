@@ -6,15 +6,17 @@ noise. A slow GPU is an outlying effect, a slow path an outlying residual, a slo
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from app.analyses.fit import Fit, fit_effects, width
-from app.analyses.hop_classes import HopClasses, find_classes
+from app.analyses.hop_classes import HopClasses, classes_of, find_classes
 from app.analyses.judging import LEAST, inconclusive
+from app.analyses.matrix_parts import find_parts
 from app.analyses.matrix_suspects import Findings, find_gpus, find_paths
 from app.analyses.records import Judgement, Matrix, PathMatrix, Reason
+from app.analyses.topology import Ints, seats
 
 #: Slower across than inside by more than this within one host is no socket penalty any more.
 SOCKET_PENALTY = float(np.log(4.0))
@@ -48,16 +50,52 @@ def judge_matrix(matrix: PathMatrix) -> Judgement:
     if np.count_nonzero(known) < n * (n - 1) / 2 or (known.sum(axis=1) < 3).any():
         text = f"{matrix.title}: too many cells are missing to compare every rank with the others"
         return inconclusive("cells_missing", text)
-    classes = find_classes(badness, matrix.placement)
-    fit = fit_effects(badness, classes)
+    distances = _distances(matrix)
+    apart = None if distances is None else classes_of(badness, distances)
+    search = _search(matrix, badness, apart)
+    if search.found.suspects and apart is not None and distances is not None and (apart != distances).any():
+        _confirm(matrix, search.found, _search(matrix, badness, distances).found)
+    return _conclude(matrix, search.classes, search.fit, search.found, shift)
+
+
+def _distances(matrix: PathMatrix) -> Ints | None:
+    """How far apart the ranks are, where a topology of several hosts tells it."""
+    if matrix.topology is None or len(set(matrix.placement or ())) < 2:
+        return None
+    return seats(matrix.topology, matrix.labels).distances()
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    found: Findings
+    classes: HopClasses
+    fit: Fit
+
+
+def _search(matrix: PathMatrix, badness: Matrix, apart: Ints | None) -> _Search:
+    """Whoever is slow, once the levels of the classes (those of the topology, if any) are taken out."""
     found = Findings()
+    if matrix.topology is not None and apart is not None:
+        badness = find_parts(matrix, badness, apart, seats(matrix.topology, matrix.labels), found)
+    classes = find_classes(badness, matrix.placement, apart)
+    fit = fit_effects(badness, classes)
     slow = find_gpus(matrix, badness, classes, fit, found)
     if slow:
-        _find_paths_of_the_rest(matrix, badness, sorted(set(range(n)) - slow), found)
+        _find_paths_of_the_rest(matrix, badness, sorted(set(range(len(badness))) - slow), found)
     else:
         find_paths(matrix, classes, fit, found)
     _between_blocks(matrix, badness, classes, found)
-    return _conclude(matrix, classes, fit, found, shift)
+    return _Search(found, classes, fit)
+
+
+def _confirm(matrix: PathMatrix, found: Findings, finer: Findings) -> None:
+    """Leave out who is not slow among the few paths that are as far: they were compared with nearer ones, too."""
+    confirmed = {suspect.name for suspect in finer.suspects}
+    left = [suspect.name for suspect in found.suspects if suspect.name not in confirmed]
+    found.suspects = [suspect for suspect in found.suspects if suspect.name in confirmed]
+    if left:
+        text = f"{', '.join(left)} may only be farther away: too few paths are as far by the topology"
+        found.doubt("class_too_small", f"{matrix.title}: {text}")
 
 
 def _find_paths_of_the_rest(matrix: PathMatrix, badness: Matrix, rest: list[int], found: Findings) -> None:
@@ -70,7 +108,8 @@ def _find_paths_of_the_rest(matrix: PathMatrix, badness: Matrix, rest: list[int]
         placement=[matrix.placement[i] for i in rest] if matrix.placement else None,
     )
     inner = badness[np.ix_(rest, rest)]
-    classes = find_classes(inner, part.placement)
+    distances = _distances(part)
+    classes = find_classes(inner, part.placement, None if distances is None else classes_of(inner, distances))
     find_paths(part, classes, fit_effects(inner, classes), found)
 
 
@@ -100,9 +139,10 @@ def _few(badness: Matrix, title: str) -> Judgement:
 def _between_blocks(matrix: PathMatrix, badness: Matrix, classes: HopClasses, found: Findings) -> None:
     """The level between two halves of one host, against what sockets explain (or against the baseline)."""
     relative = matrix.baseline is not None
-    if len(classes.blocks) != 2 or classes.given:
+    blocks = _two_of_the_topology(matrix) if classes.given and relative else classes.blocks
+    if len(blocks) != 2 or (classes.given and not relative):
         return
-    one, two = classes.blocks
+    one, two = blocks
     if min(len(one), len(two)) < (2 if relative else 3):
         return
     cross = np.concatenate([badness[np.ix_(one, two)].ravel(), badness[np.ix_(two, one)].ravel()])
@@ -121,6 +161,15 @@ def _between_blocks(matrix: PathMatrix, badness: Matrix, classes: HopClasses, fo
         found.note(
             "block_step", f"{matrix.title}: {np.exp(excess):.1f}x slower between two halves than inside; {bound}"
         )
+
+
+def _two_of_the_topology(matrix: PathMatrix) -> list[Ints]:
+    """The two hosts, leaves or what is above them, where there are just two: nothing else tells their step."""
+    if matrix.topology is None:
+        return []
+    where = seats(matrix.topology, matrix.labels)
+    levels = [level for level in (where.host, *where.tiers) if len(level.names) == 2]
+    return [np.flatnonzero(level.at == number) for level in levels[:1] for number in (0, 1)]
 
 
 def _conclude(matrix: PathMatrix, classes: HopClasses, fit: Fit, found: Findings, shift: float) -> Judgement:

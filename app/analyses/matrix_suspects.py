@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from app.analyses.fit import Fit, Vector
-from app.analyses.hop_classes import HopClasses, Ints, spread, symmetric
+from app.analyses.hop_classes import HopClasses, spread, symmetric
 from app.analyses.judging import LEAST, slow_path, suspect, times
 from app.analyses.records import Label, Matrix, PathMatrix, Reason, Suspect
+from app.analyses.topology import Ints
 
 #: A path has to be slower than a GPU, of which there are many more readings.
 _LEAST_PATH = float(np.log(1.5))
@@ -21,6 +22,7 @@ _GPU_SIGMAS, _PATH_SIGMAS, _CELL_SIGMAS = 5.0, 6.0, 6.5
 _STANDS_OUT = 0.9
 #: Directed paths of a class that it takes to call one of them slow.
 _LEAST_CLASS = 12
+_NEAR = "{}: {} are slow to all others but not to each other: a shared part or a hop class"
 _DOUBTS = {
     "unexplained_pattern": "paths are slow in a pattern that no GPU, path or group explains",
     "class_too_small": "a path differs from the few that it can be compared with",
@@ -105,14 +107,18 @@ def find_gpus(matrix: PathMatrix, badness: Matrix, classes: HopClasses, fit: Fit
         Takes the suspects and reasons.
     """
     slow = _slow_gpus(badness, classes, fit)
-    left = dict(slow)
+    left, groups = dict(slow), list[tuple[Ints, Suspect]]()
     for block in classes.blocks if _comparable_blocks(classes) else ():
         members = [int(i) for i in block if int(i) in left]
         if len(block) > 1 and len(members) >= 0.75 * len(block) and len(block) <= len(fit.rows) / 2:
             excess = float(np.median([left[i] for i in members]))
-            found.suspects.append(_group(matrix, block, excess))
+            groups.append((block, _group(matrix, block, excess)))
             for i in members:
                 del left[i]
+    if _near_each_other(fit, [block for block, _ in groups]):
+        found.doubt("not_between_themselves", _NEAR.format(matrix.title, ", ".join(g.name for _, g in groups)))
+    else:
+        found.suspects += [group for _, group in groups]
     if left:
         _report_gpus(matrix, fit, left, found)
     return set(slow)
@@ -125,23 +131,22 @@ def _report_gpus(matrix: PathMatrix, fit: Fit, left: dict[int, float], found: Fi
             "too_many_suspects", f"{matrix.title}: {len(ranks)} ranks stand out, too many for single faults"
         )
         return
-    if _near_each_other(fit, ranks):
+    if _near_each_other(fit, [np.array([i]) for i in ranks]):
         names = ", ".join(str(matrix.labels[i]) for i in ranks)
-        text = (
-            f"{matrix.title}: {names} are slow to all others but not to each other: a shared part or a hop class"
-        )
-        found.doubt("not_between_themselves", text)
+        found.doubt("not_between_themselves", _NEAR.format(matrix.title, names))
         return
     for i in ranks:
         found.suspects.append(suspect(matrix.labels[i], left[i]))
 
 
-def _near_each_other(fit: Fit, ranks: list[int]) -> bool:
-    """Ranks that are slow on their own account are slow to each other, too."""
-    if len(ranks) < 2:
+def _near_each_other(fit: Fit, groups: Sequence[Ints]) -> bool:
+    """Groups (of a rank or more) that are slow on their own account are slow to each other, too."""
+    if len(groups) < 2:
         return False
+    ranks = np.concatenate(groups)
+    of = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
     between = fit.residual[np.ix_(ranks, ranks)] + fit.rows[ranks][:, None] + fit.columns[ranks][None, :]
-    known = ~np.eye(len(ranks), dtype=bool) & np.isfinite(between)
+    known = np.not_equal.outer(of, of) & np.isfinite(between)
     return bool(known.any() and np.median(between[known]) < LEAST / 2)
 
 
@@ -215,17 +220,30 @@ def _fold_blocks(
     of = np.zeros(len(fit.rows), dtype=np.intp)
     for number, block in enumerate(classes.blocks):
         of[block] = number
-    left = list(pairs)
+    left, groups = list(pairs), []
+    # Ranks that look fast elsewhere leave a residual among themselves that is no slowness.
+    with_effects = fit.residual + fit.rows[:, None] + fit.columns[None, :]
     for a, b in sorted({(min(of[i], of[j]), max(of[i], of[j])) for i, j in pairs}):
         here = {(i, j) for i, j in left if {of[i], of[j]} == {a, b}}
         one, two = classes.blocks[a], classes.blocks[b]
-        cells = fit.residual[np.ix_(one, two)]
-        level = float(np.nanmedian(cells)) if np.isfinite(cells).any() else 0.0
+        level = min(_level(fit.residual, one, two), _level(with_effects, one, two))
         possible = len(one) * (len(one) - 1) // 2 if a == b else len(one) * len(two)
         if len(here) >= 3 and len(here) >= 0.5 * possible and level >= LEAST:
-            found.add_between(matrix.labels, one, two, level)
+            groups.append((one, two, level))
             left = [pair for pair in left if pair not in here]
+    if len(groups) > max(2, len(classes.blocks) // 8):
+        found.doubt(
+            "unexplained_pattern", f"{matrix.title}: {_DOUBTS['unexplained_pattern']} ({len(groups)} groups)"
+        )
+        return left
+    for one, two, level in groups:
+        found.add_between(matrix.labels, one, two, level)
     return left
+
+
+def _level(values: Matrix, one: Ints, two: Ints) -> float:
+    cells = values[np.ix_(one, two)]
+    return float(np.nanmedian(cells)) if np.isfinite(cells).any() else 0.0
 
 
 def _direction(matrix: PathMatrix, fit: Fit, i: int, j: int) -> tuple[Label, Label]:
