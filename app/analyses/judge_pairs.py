@@ -8,11 +8,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from app.analyses.judge_matrix import judge_matrix
-from app.analyses.judging import LEAST, inconclusive, label_order, slow_path, suspect
+from app.analyses.judging import LEAST, folded, inconclusive, label_order, slow_path, suspect
 from app.analyses.records import Judgement, Label, PairList, PathMatrix, Reason, Suspect
+from app.analyses.topology import Topology
 
 #: From this share of all pairs on, the list is a matrix with holes.
 _NEARLY_ALL = 0.8
+#: Pairs within a leaf, and across leaves, that it takes to compare them apart.
+_LEAST_CLASS = 4
 _TIGHT = float(np.log(1.15))
 
 Pair = tuple[Label, Label]
@@ -37,10 +40,18 @@ def judge_pairs(record: PairList) -> Judgement:
         return _as_matrix(record, labels)
     hop = _hop_classes(record, levels)
     if len(hop) > 1:
-        reasons = [Reason("hop_classes", "pairs within a host and pairs across hosts were compared apart")]
+        reasons = [
+            Reason(
+                "hop_classes",
+                "pairs within a host, across hosts and, where stated, across leaves were compared apart",
+            )
+        ]
         answers = [_judge_class(part, record) for part in hop]
-        suspects = [s for answer in answers for s in answer.suspects]
+        # Whoever is slow in several classes is one suspect.
+        named = {s.name: s for answer in answers for s in answer.suspects}
         reasons += [reason for answer in answers for reason in answer.reasons]
+        suspects, folding = folded(list(named.values()), record.topology)
+        reasons += folding
         healthy = all(answer.outcome == "healthy" for answer in answers)
         outcome = "localized" if suspects else "healthy" if healthy else "inconclusive"
         return Judgement(outcome, suspects, reasons)  # type: ignore[arg-type]
@@ -74,7 +85,9 @@ def _as_matrix(record: PairList, labels: Sequence[Label]) -> Judgement:
     hosts = record.placement or {}
     placement = [hosts[label] for label in labels] if all(label in hosts for label in labels) else None
     one_host = placement is not None and len(set(placement)) == 1
-    return judge_matrix(PathMatrix(labels, values, record.bad, placement, one_host, title="all pairs"))
+    topology = record.topology if record.topology and record.topology.covers(labels) else None
+    matrix = PathMatrix(labels, values, record.bad, placement, one_host, title="all pairs", topology=topology)
+    return judge_matrix(matrix)
 
 
 def _hop_classes(record: PairList, levels: dict[Pair, float]) -> list[dict[Pair, float]]:
@@ -83,7 +96,17 @@ def _hop_classes(record: PairList, levels: dict[Pair, float]) -> list[dict[Pair,
         return [levels]
     inside = {pair: level for pair, level in levels.items() if hosts[pair[0]] == hosts[pair[1]]}
     across = {pair: level for pair, level in levels.items() if pair not in inside}
-    return [part for part in (inside, across) if part]
+    return [part for part in (inside, *_by_leaf(record, across)) if part]
+
+
+def _by_leaf(record: PairList, across: dict[Pair, float]) -> list[dict[Pair, float]]:
+    """Pairs across hosts, apart where they cross leaves, too, and both kinds have enough to be compared."""
+    leaves = record.topology.leaves() if record.topology else {}
+    if any(end not in leaves for pair in across for end in pair):
+        return [across]
+    under = {pair: level for pair, level in across.items() if leaves[pair[0]] == leaves[pair[1]]}
+    beyond = {pair: level for pair, level in across.items() if pair not in under}
+    return [across] if min(len(under), len(beyond)) < _LEAST_CLASS else [under, beyond]
 
 
 def _judge_class(levels: dict[Pair, float], record: PairList) -> Judgement:
@@ -103,7 +126,7 @@ def _judge_class(levels: dict[Pair, float], record: PairList) -> Judgement:
             return inconclusive(
                 "hop_classes", f"slow are exactly the pairs tagged {tag}: a hop class, not a fault"
             )
-    return _explain(levels, slow)
+    return _explain(levels, slow, record.topology)
 
 
 def _cut(values: list[float]) -> float | None:
@@ -116,7 +139,7 @@ def _cut(values: list[float]) -> float | None:
     return (values[widest] + values[widest + 1]) / 2
 
 
-def _explain(levels: dict[Pair, float], slow: set[Pair]) -> Judgement:
+def _explain(levels: dict[Pair, float], slow: set[Pair], topology: Topology | None) -> Judgement:
     cleared = {end for pair in levels if pair not in slow for end in pair}
     normal = float(np.median([level for pair, level in levels.items() if pair not in slow]))
     partners: dict[Label, set[Pair]] = defaultdict(set)
@@ -141,6 +164,8 @@ def _explain(levels: dict[Pair, float], slow: set[Pair]) -> Judgement:
     reasons = (
         [Reason("unresolved", f"slow, but neither end was seen elsewhere: {', '.join(left)}")] if left else []
     )
+    suspects, folding = folded(suspects, topology)
+    reasons += folding
     if suspects and len(suspects) > max(2, len(levels) // 4):
         return inconclusive("too_many_suspects", f"{len(suspects)} components would have to be slow at once")
     return Judgement("localized" if suspects else "inconclusive", suspects, reasons)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from app.analyses.hop_classes import spread
-from app.analyses.judging import LEAST, inconclusive, suspect, times
+from app.analyses.judging import LEAST, folded, inconclusive, suspect, times
 from app.analyses.records import (
     Judgement,
     Label,
@@ -59,12 +59,14 @@ def _slowest(record: PerRank, excess: Mapping[Label, float], slow: Sequence[Labe
             "two_levels", f"{record.metric}: {len(slow)} of {len(excess)} are slower: no clear majority"
         )
     if slow:
-        groups = _slow_hosts(record, excess, slow)
+        part = record.topology.part_of(slow) if record.topology else None
+        groups = [] if part else _slow_hosts(record, excess, slow)
         grouped = {label for group in groups for label in group.members}
         alone = [suspect(label, excess[label]) for label in slow if label not in grouped]
         zero = ", ".join(str(label) for label in slow if np.isinf(excess[label]))
         reasons = [Reason("measured_zero", f"{record.metric}: zero at {zero}")] if zero else []
-        return Judgement("localized", [*alone, *groups], reasons)
+        suspects, folding = ([*alone, *groups], []) if groups else folded(alone, record.topology)
+        return Judgement("localized", suspects, [*reasons, *folding])
     return _nobody(record, excess)
 
 
