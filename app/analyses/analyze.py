@@ -51,7 +51,7 @@ def analyze(text: str, *, topology: Topology | None = None, kind: str | None = N
         When the text cannot be read without guessing; it names the line or field.
     """
     reading = read(text, kind)
-    record = _placed(reading.record, topology) if topology else reading.record
+    record = _placed(reading.record, topology) if topology and topology.places else reading.record
     judgement = judge(record)
     return Analysis(reading.format, judgement.outcome, judgement.suspects, [*judgement.reasons, *reading.notes])
 

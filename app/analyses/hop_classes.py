@@ -22,7 +22,8 @@ _CANDIDATES = 6
 _APART = np.log(1.08)
 _APART_SIGMAS = 3.5
 _CLEAN_EDGE = 0.1
-#: Directed paths that it takes for a class of its own, where a topology tells more than hosts.
+#: Directed paths that it takes for a class of its own, where a topology tells more than hosts; and how many of
+#: them may be those of one rank.
 _LEAST_CLASS = 12
 _LARGEST_SHARE = 0.5
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import combinations
 
 import numpy as np
@@ -71,6 +72,15 @@ def test_pairs_whose_slow_ends_are_one_part_name_it() -> None:
     answer = pairs({6, 7}, 0.4, 3.0)
     assert [(s.kind, s.members, s.name) for s in answer.suspects] == [("group", [6, 7], "NIC host-b/1 {6,7}")]
     assert named(pairs({5, 6}, 0.4, 3.0)) == [("gpu", (5,)), ("gpu", (6,))]
+
+
+def test_a_topology_of_no_rank_leaves_the_places_that_the_input_states() -> None:
+    pairs = [[f"{a}", f"{b}", 10 if a // 4 == b // 4 else 40] for a, b in combinations(range(8), 2) if (a + b) % 3]
+    placement = {str(rank): f"host-{rank // 4}" for rank in range(8)}
+    stated = {"kind": "pair_list", "unit": "us", "higher_is_worse": True, "values": pairs, "placement": placement}
+    text = json.dumps(stated)
+    assert analyze(text) == analyze(text, topology=Topology({}))
+    assert "hop_classes" in codes(analyze(text))
 
 
 def test_all_pairs_are_judged_as_a_matrix_with_the_topology() -> None:
