@@ -170,7 +170,8 @@ def test_a_busy_replica_answers_409_with_the_job(client: TestClient, emulated: E
 
 def test_dry_run_probes_nothing(client: TestClient, emulated: EmulatedReplica) -> None:
     replica = client.post("/replicas", json=replica_document(emulated, limits={"probes_per_second": 2})).json()
-    client.put(replica["links"]["topology"], json=emulated.topology)
+    tiers = {"parents": {"0": "spine-a", "1": "spine-b"}}
+    client.put(replica["links"]["topology"], json=emulated.topology | tiers)
     before = emulated.stats()["steps"]
     plan = client.post(replica["links"]["localize"], json={"dry_run": True, "k": 4, "repeats": 3})
     assert plan.status_code == 200
@@ -178,6 +179,7 @@ def test_dry_run_probes_nothing(client: TestClient, emulated: EmulatedReplica) -
     assert plan.json()["measurements"] == 18
     assert plan.json()["seconds_at_least"] == 9.0
     assert plan.json()["settings"]["hosts"] == [0, 0, 0, 0, 1, 1, 1, 1]
+    assert plan.json()["settings"]["shared"]["tier_2"] == [0, 0, 0, 0, 1, 1, 1, 1]
     assert plan.json()["settings"]["topology_version"] == 1
     assert emulated.stats()["steps"] == before
     assert client.get("/jobs").json()["items"] == []
