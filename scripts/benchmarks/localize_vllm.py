@@ -42,7 +42,7 @@ def localize_vllm() -> Result:
                     row = {"strategy": strategy, "what": what, "expected": expected}
                     rows.append(row | _job(client, replica, request))
                     print(rows[-1], flush=True)
-    return {"ranks": ranks, "requests": requests, "rows": rows, "summary": _summary(rows)}
+    return {"ranks": ranks, "healthy": healthy, "requests": requests, "rows": rows, "summary": _summary(rows)}
 
 
 def page(result: Result) -> str:
@@ -54,7 +54,8 @@ def page(result: Result) -> str:
         "Data-parallel, expert-parallel ranks on CPUs, sparse all-to-all, faults by this project's plugin; jobs"
         " over HTTP, both strategies in turns on the same server. Costs are medians.",
         "",
-        f"    VLLM_VENV=... VLLM_RANKS={result['ranks']} python scripts/bench.py localize_vllm",
+        f"    VLLM_VENV=... VLLM_RANKS={result['ranks']} VLLM_HEALTHY={result['healthy']}"
+        " python scripts/bench.py localize_vllm",
         "",
         *(f"{name}: `{json.dumps(request)}`  " for name, request in result["requests"].items()),
         "",
