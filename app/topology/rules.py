@@ -44,20 +44,7 @@ def identity(host: str, device: str) -> tuple[str, str]:
 
 
 def check(gpus: Sequence[Gpu], parents: Mapping[str, str]) -> None:
-    """Refuse what cannot be, and a document that leaves out a rank.
-
-    Parameters
-    ----------
-    gpus : sequence of Gpu
-        In the order of the document.
-    parents : mapping of str to str
-        The switch above a switch.
-
-    Raises
-    ------
-    TopologyError
-        Naming the field.
-    """
+    """Refuse a document that leaves out a rank, or names one twice, and what `check_places` refuses."""
     _every_rank_once(gpus)
     check_places(gpus, parents)
 

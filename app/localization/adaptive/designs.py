@@ -32,6 +32,11 @@ def small_sets(items: Sequence[T]) -> tuple[list[list[T]], list[T]]:
     return small, rest
 
 
+def hop_names(tiers: Tiers) -> list[str]:
+    """Hop classes that `hops_between` tells apart where hosts are known, the nearest first."""
+    return ["same_host", "cross_host", *(f"cross_{kind}" for kind in tiers)]
+
+
 def hops_between(pair: Pair, hosts: Labels | None, tiers: Tiers) -> str:
     """Hop class of a path: ``same_host``, ``cross_host``, or by the highest switches that it crosses.
 
@@ -160,7 +165,7 @@ def matchings_by_class(
     Large matchings stay what they are; the pairs of small ones are put together anew.
     """
     tiers = tiers or {}
-    classes = [*(f"cross_{kind}" for kind in reversed(list(tiers))), "cross_host", "same_host"]
+    classes = hop_names(tiers)[::-1]
     found: dict[str, list[list[Pair]]] = {hops: [] for hops in classes}
     loose: dict[str, list[Pair]] = {hops: [] for hops in classes}
     for matching in (matching for shift in shifts for matching in matchings(ring, shift)):

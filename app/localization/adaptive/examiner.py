@@ -17,6 +17,7 @@ from app.localization.adaptive.doubts import Doubts
 from app.localization.adaptive.groups import GpuGroup, Group, LoopGroup, Test, TestResult
 from app.localization.adaptive.judge import Judge
 from app.localization.adaptive.levels import LevelClass, LogReading
+from app.localization.adaptive.links import LinkGroup
 from app.localization.adaptive.measuring import Measurer
 from app.localization.adaptive.noise import Floats, log_mean
 from app.localization.adaptive.rank_test import probability_by_chance
@@ -285,7 +286,7 @@ class Examiner:
         doubts = Doubts()
         # What else is suspicious may be slow as well.
         suspected = frozenset(component for other in self._beside for component in self.still_open(other))
-        if isinstance(group, GpuGroup):
+        if isinstance(group, LinkGroup):
             group.suspected = {rank for component in suspected for rank in component.members}
         for turn in range(CONFIRM_TURNS):
             reference = self._reference(group, item, suspected)

@@ -110,13 +110,10 @@ class GpuGroup(Group):
     padding : list of int
         GPUs that proved healthy: smaller probes are filled up with them, since the slowest of many healthy GPUs
         is a little slower than the slowest of few.
-    suspected : set of int
-        GPUs that may be slow: nothing is held against a probe with them while others are there.
     """
 
     ranks: Ranks = ()
     padding: list[int] = field(default_factory=list)
-    suspected: set[int] = field(default_factory=set)
 
     def component(self, item: int) -> Component:
         return gpu(self.ranks[item])

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.localization.adaptive.beliefs import Beliefs
-from app.localization.adaptive.designs import MANY, hops_mask, in_turns, mixed_ring, small_sets
+from app.localization.adaptive.designs import MANY, hop_names, hops_mask, in_turns, mixed_ring, small_sets
 from app.localization.adaptive.groups import PathSweep
 from app.localization.adaptive.links import INSIDE, LinkGroup, Shared
 from app.localization.shapes import Ranks
@@ -72,7 +72,7 @@ def _sets(units: Sequence[Ranks], sweep: PathSweep, *, small: bool) -> list[list
     """
     found, rest = small_sets(units) if small and len(units) >= MANY else ([], list(units))
     most = next(count for least, count in SETS if len(units) >= least) - len(found)
-    classes, tiers = _classes(sweep), list(sweep.tiers.values())
+    classes, tiers = hop_names(sweep.tiers)[1:], list(sweep.tiers.values())
     above = dict(zip(classes, tiers, strict=False)).get(sweep.hops, ())
     crossed = dict(zip(classes[1:], tiers, strict=True)).get(sweep.hops)
     by_switch: dict[int, list[Ranks]] = {}
@@ -93,11 +93,6 @@ def _ordered(ranks: Sequence[int], sweep: PathSweep, rng: np.random.Generator) -
     return list(mixed_ring(ranks, sweep.hosts, rng))
 
 
-def _classes(sweep: PathSweep) -> list[str]:
-    """Hop classes of sends that leave a host, the nearest first."""
-    return ["cross_host", *(f"cross_{kind}" for kind in sweep.tiers)]
-
-
 def _nearest_class(ring: Ranks, sweep: PathSweep, shared: Shared, *, strict: bool) -> PathSweep:
     """The nearest sends over the part for which all have partners: the fewer other parts are in them.
 
@@ -106,7 +101,7 @@ def _nearest_class(ring: Ranks, sweep: PathSweep, shared: Shared, *, strict: boo
     anyhow = replace(sweep, tiers={})
     if sweep.hosts is None or sweep.hops != "cross_host":
         return anyhow
-    classes = _classes(sweep)
+    _, *classes = hop_names(sweep.tiers)
     nearest = classes.index(f"cross_{shared.tier}") if shared.tier else 0
     ways = [replace(sweep, hops=hops) for hops in classes[nearest:]] + ([] if strict else [anyhow])
     least = 1 if shared.part in INSIDE else 2

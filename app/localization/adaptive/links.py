@@ -78,6 +78,8 @@ class LinkGroup(GpuGroup):
         Hop class and load.
     rng : numpy.random.Generator
         Draws partners: new ones for every probe, so that no single path is tested over and over.
+    suspected : set of int
+        GPUs that may be slow: no partners while others are there.
     """
 
     units: tuple[Ranks, ...]
@@ -85,6 +87,7 @@ class LinkGroup(GpuGroup):
     ring: Ranks
     sweep: PathSweep
     rng: np.random.Generator
+    suspected: set[int] = field(default_factory=set)
     _partners: dict[int, list[int]] = field(default_factory=dict)
     _turns: dict[Ranks, list[Ranks]] = field(default_factory=dict)
 
@@ -156,8 +159,8 @@ class LinkGroup(GpuGroup):
     def _next_partner(self, rank: int) -> int:
         """Partners in turns, cleared ones first."""
         if not self._partners.get(rank):
-            others = [other for other in self.rng.permutation(self.ring).tolist() if self._holds(rank, other)]
-            self._partners[rank] = others
+            mixed = self.rng.permutation(self.ring).tolist()
+            self._partners[rank] = [other for other in mixed if self._holds(rank, other)]
         # Cleared ones before others, and the suspected last.
         partners = self._partners[rank]
         best = max(partners, key=lambda other: (other in self.padding, other not in self.suspected))

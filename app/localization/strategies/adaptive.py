@@ -14,6 +14,7 @@ from app.localization.adaptive.beliefs import Beliefs
 from app.localization.adaptive.calibration import LIGHT_SETS, ROUNDS, loop_costs, scatter, with_paths
 from app.localization.adaptive.designs import (
     MANY,
+    hop_names,
     mixed_ring,
     parts,
     small_sets,
@@ -91,7 +92,7 @@ class Adaptive(Strategy):
         if not self._told.trusted:
             return {}
         over_paths = self._model.log_ms(over_paths=True)
-        classes = ["any", "same_host", "cross_host", *(f"cross_{kind}" for kind in self.settings.tiers)]
+        classes = ["any", *hop_names(self.settings.tiers)]
         known = {LevelClass(form, hops): over_paths for form in ("shift", "exchange") for hops in classes}
         return known | {LevelClass("loops"): self._model.log_ms(over_paths=False)}
 
