@@ -26,11 +26,13 @@ from app.localization.probes import Phase
 from app.localization.record import Steps
 from app.localization.shapes import Shape
 
-# A group is cleared at 20:1 against anything in it, an item accused at 500:1 against clean references.
-CLEARED = math.log(0.05)
+# A group is cleared at 100:1 against anything in it, an item accused at 500:1 against clean references.
+CLEARED = math.log(0.01)
 ACCEPTED, REJECTED = math.log(500), -4.0
 # Share of the suspicion that an item must hold before it is confirmed.
 SURE = 0.95
+# A group is searched once "nothing is slow" is less likely: never after one reading, which a burst explains, too.
+WORTH_SEARCHING = 0.01
 SEARCH_STEPS, ANCHOR_STEPS = 60, 16
 SWEEP_ROUNDS = 4
 CONFIRM_TURNS = 12
@@ -182,7 +184,7 @@ class Examiner:
         yield from self._question_fast(order)
         for _ in range(SWEEP_ROUNDS):
             suspicious = [g for g in order if g.beliefs.evidence() > CLEARED]
-            undecided = [g for g in suspicious if g.beliefs.weights()[1] > 0.05]
+            undecided = [g for g in suspicious if g.beliefs.weights()[1] > WORTH_SEARCHING]
             if not undecided:
                 return
             for group in [*self._references(order, suspicious, 2 - len(undecided)), *undecided]:

@@ -153,5 +153,5 @@ def test_a_leaf_is_not_taken_for_one_of_two_switches_above(leaf: int) -> None:
 
 
 def test_switches_that_are_a_little_slower_are_noted_and_nobody_is_accused() -> None:
-    found = simulated(tiered(64, 16, 8, 2), "switch:2/1*2")
+    found = simulated(tiered(64, 16, 8, 2), "switch:2/1*1.8")
     assert (found["named"], list(found["reasons"])) == ({}, ["switches_slower"]), found
