@@ -61,7 +61,7 @@ def shared(plan: Plan | None = None, processes: int | None = None) -> Result:
 
 def _faults(layout: Layout) -> list[tuple[tuple[str, ...], int]]:
     if layout.leaves > 2:
-        return [(("leaf",), 1)]
+        return [(("leaf",), 1), (("host",), 1)]
     return [*(((kind,), 1) for kind in KINDS), (APART, 2), ((), 0)]
 
 

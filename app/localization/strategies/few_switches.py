@@ -22,6 +22,7 @@ from app.localization.record import Steps
 from app.localization.shapes import Pair, Ranks
 from app.localization.strategies.base import Note
 from app.localization.strategies.few_units import LOOKS, TURNS, UnitPair, accused, beside, members, settled
+from app.localization.strategies.slower_hops import switches_in_words
 
 # How much longer a step with a send between switches may take and nothing be said of it.
 SLOW_UPLINKS = math.log(1.5)
@@ -170,11 +171,9 @@ class FewSwitches:
 
 
 def _slow_uplinks(kind: str, ratio: float) -> Note:
-    code, what = (
-        ("leaves_slower", "leaf switches") if kind == "leaf" else ("switches_slower", f"switches of {kind}")
-    )
     return Note(
-        code,
-        f"sends between {what} take {ratio:.1f}x the time of sends under one: the uplinks of one of them, or the"
-        " fabric as it is; with so few of them no probe tells which; single paths were compared with their like",
+        "leaves_slower" if kind == "leaf" else "switches_slower",
+        f"sends between {switches_in_words(kind)} take {ratio:.1f}x the time of sends under one: the uplinks of"
+        " one of them, or the fabric as it is; with so few of them no probe tells which; single paths were"
+        " compared with their like",
     )

@@ -104,7 +104,19 @@ def test_a_path_under_one_leaf_is_found_where_all_sends_between_leaves_are_slowe
     """A fabric may be built so: a slow path under a leaf takes no longer than a healthy one between leaves."""
     placement, built = layout(64, 8, leaves=4), [f"leaf:{leaf}*4" for leaf in range(4)]
     assert simulated(placement, *built, "path:0-8*4")["named"] == {"path:0-8": 3}
-    assert simulated(placement, *built)["outcomes"] == {"healthy": 3}
+    found = simulated(placement, *built)
+    assert (found["outcomes"], found["reasons"]) == ({"healthy": 3}, {"hops_slower": 3})
+
+
+def test_of_switches_as_fast_as_what_is_below_them_nothing_is_said() -> None:
+    assert simulated(tiered(64, 16, 8, 4), trials=6)["reasons"] == {}
+
+
+def test_of_several_tiers_the_one_that_takes_longer_is_told() -> None:
+    placement = tiered(64, 16, 8, 4)
+    setup = {"costs_given": False, "trials": 1}
+    notes = simulated(placement, *(f"switch:2/{one}*4" for one in range(4)), **setup)["reasons"]
+    assert notes == {"hops_slower": 1}
 
 
 def test_paths_are_compared_with_their_like_where_leaves_are_slower() -> None:
