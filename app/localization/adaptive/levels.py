@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -110,10 +111,15 @@ class Levels:
 
     def level(self, of: LevelClass) -> float | None:
         """The latest level of a class, log ms."""
+        latest = self.latest(of)
+        return None if latest is None else latest[0]
+
+    def latest(self, of: LevelClass) -> tuple[float, float] | None:
+        """The latest level of a class, log ms, and how well it is known: the sigma of that."""
         if of in self.known:
-            return self.known[of]
+            return self.known[of], 0.0
         mean = self._mean([r for r in self._readings if r.of == of and not r.censored], len(self._readings))
-        return None if mean is None else mean[0]
+        return None if mean is None else (mean[0], math.sqrt(mean[1]))
 
     def _mean(self, readings: list[LogReading], moment: int) -> tuple[float, float] | None:
         if not readings:

@@ -35,6 +35,7 @@ from app.localization.shapes import Exchange, Ranks
 from app.localization.strategies.base import Note, Report, Strategy, SweepPlan
 from app.localization.strategies.path_groups import FEWEST_GROUPS, path_groups, told_apart
 from app.localization.strategies.shared_parts import SharedParts
+from app.localization.strategies.slower_hops import slower_hops
 from app.localization.strategies.soft_report import (
     OUT_OF_MEASUREMENTS,
     PATHS_NOT_SELECTABLE,
@@ -278,6 +279,7 @@ class Adaptive(Strategy):
     # --- what is known
 
     def report(self, *, complete: bool) -> Report:
+        level, level_sigma = self._level()
         return soft_report(
             self.settings,
             self._examiner.found,
@@ -285,24 +287,30 @@ class Adaptive(Strategy):
             refused=self._refused,
             untested=self._untested(),
             smallest=self._smallest(),
-            level=self._level(),
-            notes=[*self.notes, *([] if self._shared is None else self._shared.words())],
+            level=level,
+            level_sigma=level_sigma,
+            notes=[*self.notes, *([] if self._shared is None else self._shared.words()), *self._slower_hops()],
             complete=complete,
         )
+
+    def _slower_hops(self) -> list[Note]:
+        """Of a whole sweep only: before its second readings a burst may make a class look slow."""
+        groups = [group for group in self._groups if isinstance(group, PathGroup)] if self._paths_done else []
+        return slower_hops(groups, self._levels, self._slower_tiers)
 
     def _smallest(self) -> dict[str, float]:
         """What is told from noise with the planned repeats, by the worst of the transports that may hold."""
         told = self._told.costs
         return self._model.smallest(self._judge.noise.sigma if told is None else told.sigma)
 
-    def _level(self) -> float | None:
-        """Level of the sweep over the paths, or of the self-loops where that is all there is; log ms."""
+    def _level(self) -> tuple[float | None, float]:
+        """Level of the sweep over the paths, or of self-loops where that is all there is; see `Levels.latest`."""
         for group in reversed(self._groups):
             for result in group.results:
-                level = self._levels.level(result.test.of)
-                if level is not None:
-                    return level
-        return None
+                latest = self._levels.latest(result.test.of)
+                if latest is not None:
+                    return latest
+        return None, 0.0
 
     def _untested(self) -> list[str]:
         """Components that are neither cleared nor accused; ``*`` for all of a kind, or for very many."""

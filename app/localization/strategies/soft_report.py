@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 
+from app.localization.adaptive.costs import certified_effect
 from app.localization.adaptive.examiner import Found
 from app.localization.adaptive.planner import rounded
 from app.localization.components import Component
@@ -36,6 +37,7 @@ def soft_report(
     untested: list[str],
     smallest: Mapping[str, float],
     level: float | None,
+    level_sigma: float = 0.0,
     notes: Sequence[Note],
     complete: bool,
 ) -> Report:
@@ -53,6 +55,8 @@ def soft_report(
         Smallest faults that were told from noise; infinite: none.
     level : float or None
         The healthy level, log ms.
+    level_sigma : float
+        How well it is known. An earlier job's, which it is held against, was hardly known better.
     """
     confirmed = sorted(found, key=lambda one: one.component)
     suspects = [_suspect(one, alternatives.get(one.component, ())) for one in confirmed]
@@ -61,7 +65,8 @@ def soft_report(
     slow = sorted({rank for s in suspects if s.kind != "path" for rank in s.members})
     baseline = None if level is None else math.exp(level)
     settled = complete and not suspects and not any(note.open for note in notes)
-    uniform = slower_than_history(settings, baseline) if settled else None
+    least = math.exp(certified_effect(math.sqrt(2) * level_sigma, 1))
+    uniform = slower_than_history(settings, baseline, least) if settled else None
     return Report(
         suspects=suspects,
         masked=[f"path:{rank}-*" for rank in slow] if settings.paths_selectable else [],

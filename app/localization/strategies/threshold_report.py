@@ -52,10 +52,16 @@ def detectable(settings: Settings, baseline: float | None) -> dict[str, float | 
     }
 
 
-def slower_than_history(settings: Settings, baseline: float | None) -> Note | None:
-    """History decides only this: everything is slower than an earlier healthy job (DESIGN section 5)."""
+def slower_than_history(settings: Settings, baseline: float | None, least: float = 1.0) -> Note | None:
+    """History decides only this: everything is slower than an earlier healthy job (DESIGN section 5).
+
+    Parameters
+    ----------
+    least : float
+        A factor that the noise does not explain, where that is known; alpha is one in any case.
+    """
     history = settings.history_ms
-    if history is None or baseline is None or baseline <= settings.alpha * history:
+    if history is None or baseline is None or baseline <= max(settings.alpha, least) * history:
         return None
     return Note(
         "slower_than_history",

@@ -206,6 +206,17 @@ def test_more_slow_paths_than_faults_explain(told: Assumptions) -> None:
     check_confirmed(run)
 
 
+def test_history_accuses_the_whole_replica_only_of_more_than_noise_explains() -> None:
+    def outcome(history_ms: float | None) -> Verdict:
+        replica = PhysicsReplica(4, [], Costs(), "serial", OwnNoise(0.34, np.random.default_rng(3)))
+        told = Assumptions(max_tokens=4)
+        return answered(adaptive(4, told, seed=3, history_ms=history_ms), replica.answer).verdict
+
+    level = outcome(None).baseline_ms
+    assert level is not None
+    assert [outcome(level / factor).outcome for factor in (1.4, 4)] == ["healthy", "uniform_slowdown"]
+
+
 @either
 def test_where_every_probe_holds_a_slow_path_only_history_tells(told: Assumptions) -> None:
     slow = [path(u, v) for u in range(4) for v in range(4, 8)]
