@@ -8,7 +8,7 @@ from scripts.benchmarks.shared import KINDS, Layout, Plan, page, shared
 def test_every_kind_has_a_row_with_its_rates_and_the_page_shows_it() -> None:
     found = shared(Plan((Layout(16, 4, 2), Layout(16, 4, 4)), trials=2, healthy=2), processes=1)
     kinds = [tuple(row["kinds"]) for row in found["rows"]]
-    assert kinds == [*((kind,) for kind in KINDS), ("gpu", "nic", "host", "fabric"), (), ("leaf",)]
+    assert kinds == [*((kind,) for kind in KINDS), ("gpu", "nic", "host", "fabric"), (), ("leaf",), ("host",)]
     assert len({row["seed"] for row in found["rows"]}) == len(found["rows"])
     healthy = found["rows"][len(KINDS) + 1]
     assert (healthy["trials"], healthy["exact_rate"], healthy["false_accusation_rate"]) == (2, 1, 0)
