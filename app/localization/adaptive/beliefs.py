@@ -66,3 +66,20 @@ class Beliefs:
         """Log-likelihood ratio of "one of them is slow" against "nothing is"."""
         nothing = self.weights()[1]
         return float(np.log(max(1e-300, 1 - nothing)) - np.log(max(1e-300, nothing)))
+
+    def most_telling(self) -> tuple[int, int]:
+        """Which items to test next: about half of the suspicion, or all of it while "nothing" is likelier."""
+        weights, nothing = self.weights()
+        total = float(weights.sum())
+        share = np.cumsum(weights) / max(1e-12, total)
+        low = int(np.searchsorted(share, 0.003))
+        if nothing > 0.5:
+            return low, min(len(weights), int(np.searchsorted(share, 0.997)) + 1)
+        best = int(weights.argmax())
+        if weights[best] > 0.9 * total:
+            return best, best + 1
+        target = min(1.0, 0.5 / (1 - nothing))
+        high = int(np.searchsorted(share, target)) + 1
+        if high - low > 1 and abs(share[high - 2] - target) < abs(share[min(high, len(share)) - 1] - target):
+            high -= 1
+        return low, min(len(weights), max(high, low + 1))

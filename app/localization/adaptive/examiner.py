@@ -26,8 +26,7 @@ from app.localization.probes import Phase
 from app.localization.record import Steps
 from app.localization.shapes import Shape
 
-# A group is cleared at 100:1 against anything in it, an item accused at 500:1 against clean references.
-CLEARED = math.log(0.01)
+# An item is accused at 500:1 against clean references.
 ACCEPTED, REJECTED = math.log(500), -4.0
 # Share of the suspicion that an item must hold before it is confirmed.
 SURE = 0.95
@@ -103,6 +102,11 @@ class Examiner:
         """What is accused."""
         return frozenset(found.component for found in self.found)
 
+    @property
+    def cleared(self) -> float:
+        """See `Judge.cleared`."""
+        return self._judge.cleared
+
     def examine(self, groups: Sequence[Group], rounds: int | None = None) -> Steps[None]:
         """Clear or accuse every item of some groups.
 
@@ -150,13 +154,13 @@ class Examiner:
     def suspicious(self, group: Group) -> Steps[bool]:
         """Measure a group that is held against a known level until it is cleared, or looks slow."""
         yield from self._sweep([group])
-        return group.beliefs.evidence() > CLEARED
+        return group.beliefs.evidence() > self.cleared
 
     def still_open(self, group: Group) -> list[Component]:
         """Items of a group that are neither cleared nor accused."""
-        if group.beliefs.evidence() < CLEARED:
+        if group.beliefs.evidence() < self.cleared:
             return []
-        unclear = group.beliefs.ratios() > CLEARED
+        unclear = group.beliefs.ratios() > self.cleared
         return [group.component(int(item)) for item in np.flatnonzero(unclear)]
 
     def _measure(self, shape: Shape, of: LevelClass, purpose: str, phase: Phase) -> Steps[tuple[int, LogReading]]:
@@ -183,7 +187,7 @@ class Examiner:
         self._judge.judge_again(groups)
         yield from self._question_fast(order)
         for _ in range(SWEEP_ROUNDS):
-            suspicious = [g for g in order if g.beliefs.evidence() > CLEARED]
+            suspicious = [g for g in order if g.beliefs.evidence() > self.cleared]
             undecided = [g for g in suspicious if g.beliefs.weights()[1] > WORTH_SEARCHING]
             if not undecided:
                 return
@@ -212,7 +216,7 @@ class Examiner:
 
     def _pad(self, groups: Sequence[Group]) -> None:
         loops = [group for group in groups if isinstance(group, GpuGroup)]
-        clear = [rank for g in loops if g.beliefs.evidence() < CLEARED for rank in g.ranks]
+        clear = [rank for g in loops if g.beliefs.evidence() < self.cleared for rank in g.ranks]
         for group in loops:
             group.padding = [rank for rank in clear if rank not in group.ranks]
 
@@ -253,13 +257,13 @@ class Examiner:
     def _search(self, group: Group) -> Steps[int | None]:
         """Noisy binary search for one item; None when the suspicion dissolves."""
         for step in range(1, SEARCH_STEPS + 1):
-            if group.beliefs.evidence() < CLEARED:
+            if group.beliefs.evidence() < self.cleared:
                 return None
             weights, nothing = group.beliefs.weights()
             best = int(weights.argmax())
             if weights[best] > SURE * (1 - nothing) and nothing < 0.05:
                 return best
-            test = group.cut(*_interval(weights, nothing))
+            test = group.cut(*group.beliefs.most_telling())
             result = yield from self._take(group, test, f"search {group.component(best)}", 2)
             self._judge.believe(group, result)
             self._judge.mark(group, result)
@@ -270,9 +274,10 @@ class Examiner:
 
     def _anchor(self, group: Group) -> Steps[None]:
         """Measure a cleared group: what is suspicious says nothing of the level, which drifts in a long search."""
-        cleared = [other for other in self._beside if other is not group and other.beliefs.evidence() < CLEARED]
-        if cleared and not self._judge.levels.known:
-            other = cleared[int(self._rng.integers(len(cleared)))]
+        others = [one for one in self._beside if one is not group]
+        clear = [one for one in others if one.beliefs.evidence() < self.cleared]
+        if clear and not self._judge.levels.known:
+            other = clear[int(self._rng.integers(len(clear)))]
             yield from self._take(other, other.whole(), "recheck", 2)
             self._judge.believe_again(group)
 
@@ -375,25 +380,8 @@ class Examiner:
         low = 0
         while low < group.beliefs.items:
             test = group.cut(low, group.beliefs.items)
-            if group.items_of(test) and not np.all(group.beliefs.ratios()[test.low : test.high] < CLEARED):
+            if group.items_of(test) and not np.all(group.beliefs.ratios()[test.low : test.high] < self.cleared):
                 result = yield from self._take(group, test, "verify", 2)
                 self._judge.believe(group, result)
                 self._judge.mark(group, result)
             low = test.high
-
-
-def _interval(weights: Floats, nothing: float) -> tuple[int, int]:
-    """Which items to test next: about half of the suspicion, or all of it while "nothing" is likelier."""
-    total = float(weights.sum())
-    share = np.cumsum(weights) / max(1e-12, total)
-    low = int(np.searchsorted(share, 0.003))
-    if nothing > 0.5:
-        return low, min(len(weights), int(np.searchsorted(share, 0.997)) + 1)
-    best = int(weights.argmax())
-    if weights[best] > 0.9 * total:
-        return best, best + 1
-    target = min(1.0, 0.5 / (1 - nothing))
-    high = int(np.searchsorted(share, target)) + 1
-    if high - low > 1 and abs(share[high - 2] - target) < abs(share[min(high, len(share)) - 1] - target):
-        high -= 1
-    return low, min(len(weights), max(high, low + 1))

@@ -17,6 +17,9 @@ ROUNDS = 4
 FAR = 3.5
 DISTURBED = 0.02
 LEAST_CLEAN = 1e-3
+# A group is cleared at 100:1 against anything in it; where the noise is learnt, and bursts are believed to be
+# frequent, readings say less for and against: there 20:1 misses as little.
+CLEARED, CLEARED_LEARNT = math.log(0.01), math.log(0.05)
 
 Effects = Callable[[Group, Test], Floats]
 
@@ -44,6 +47,11 @@ class Judge:
     def learns(self) -> bool:
         """Whether the noise is taken from the readings."""
         return self._guess is not None
+
+    @property
+    def cleared(self) -> float:
+        """Log odds of "something is slow" below which nothing is."""
+        return CLEARED_LEARNT if self.learns else CLEARED
 
     def learn(self, sigma: float) -> None:
         """Take the noise from the readings from now on; ``sigma`` is the first guess."""

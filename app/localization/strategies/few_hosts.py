@@ -8,7 +8,7 @@ from statistics import median
 
 import numpy as np
 
-from app.localization.adaptive.examiner import ACCEPTED, CLEARED, Examiner, Found
+from app.localization.adaptive.examiner import ACCEPTED, Examiner, Found
 from app.localization.adaptive.groups import exchange
 from app.localization.adaptive.levels import LevelClass
 from app.localization.adaptive.noise import Floats
@@ -52,9 +52,9 @@ class FewHosts:
             fastest = min(pairs, key=lambda pair: pair.level)
             slow = [pair for pair in pairs if pair is not fastest]
             odds = [self._examiner.odds(beside(pair.readings, fastest.readings), effects) for pair in slow]
-            if turn + 1 >= LOOKS and min(odds) < CLEARED:
+            if turn + 1 >= LOOKS and min(odds) < self._examiner.cleared:
                 return
-            if settled(turn + 1, odds):
+            if settled(turn + 1, odds, self._examiner.cleared):
                 break
         if min(odds) > ACCEPTED:
             (host,) = set(slow[0].units) & set(slow[1].units)

@@ -12,7 +12,7 @@ from statistics import median
 import numpy as np
 
 from app.localization.adaptive.designs import Labels
-from app.localization.adaptive.examiner import ACCEPTED, CLEARED, Examiner, Found
+from app.localization.adaptive.examiner import ACCEPTED, Examiner, Found
 from app.localization.adaptive.groups import exchange
 from app.localization.adaptive.levels import LevelClass, LogReading
 from app.localization.adaptive.links import Part
@@ -108,9 +108,9 @@ class FewSwitches:
             pairs = [pair for pair in pairs if pair.readings]
             for pair in pairs:
                 pair.odds = self._examiner.odds(beside(pair.readings, pair.within), effects)
-            if turn + 1 >= LOOKS and all(pair.odds < CLEARED for pair in pairs):
+            if turn + 1 >= LOOKS and all(pair.odds < self._examiner.cleared for pair in pairs):
                 return
-            if settled(turn + 1, [pair.odds for pair in pairs]):
+            if settled(turn + 1, [pair.odds for pair in pairs], self._examiner.cleared):
                 break
         self._conclude(pairs, ring, float(effects.min()))
 

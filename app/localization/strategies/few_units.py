@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from app.localization.adaptive.examiner import ACCEPTED, CLEARED, Found
+from app.localization.adaptive.examiner import ACCEPTED, Found
 from app.localization.adaptive.levels import LogReading
 from app.localization.adaptive.links import Part
 from app.localization.components import Component, group_of
@@ -32,9 +32,9 @@ class UnitPair:
         return median(reading.value for reading in self.readings)
 
 
-def settled(turns: int, odds: Sequence[float]) -> bool:
+def settled(turns: int, odds: Sequence[float], cleared: float) -> bool:
     """Whether so many comparisons say of every two units that they are slow to each other, or not."""
-    return turns >= ENOUGH and all(one > ACCEPTED or one < CLEARED for one in odds)
+    return turns >= ENOUGH and all(one > ACCEPTED or one < cleared for one in odds)
 
 
 def beside(
