@@ -148,7 +148,7 @@ class Scenarios:
     """The same ranks under several conditions; one may be a control in which all are alike."""
 
     runs: Sequence[tuple[str, PerRank]]
-    own_work: bool
+    own_work: bool = False
 
 
 @dataclass(frozen=True, slots=True)

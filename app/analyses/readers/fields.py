@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from app.analyses.errors import UnreadableInput
-from app.analyses.readers.numbers import WAIT, bad_side, checked, label, number
+from app.analyses.readers.numbers import bad_side, checked, is_wait, label, number
 from app.analyses.records import Bad, Label
 
 _NUMBERED = re.compile(r"(rank|gpu|node|host|worker|engine|nic|device|dp|ep)?[ _-]?\d+", re.IGNORECASE)
@@ -46,8 +46,8 @@ class Document:
         return side
 
     def is_wait(self) -> bool:
-        """Whether the unit speaks of waiting for others."""
-        return bool(WAIT.search(self.unit))
+        """Whether the unit speaks of time spent waiting for others."""
+        return is_wait(self.unit)
 
     def placement(self, names: Sequence[str]) -> dict[str, str]:
         """Host of each of some names that has one."""

@@ -17,14 +17,27 @@ MISSING = {"", "-", "–", "—", "n/a", "na", "null", "none"}
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 _UNIT = re.compile(r"\s*([KMGT]i?[Bb](ps|/s)?|[nuµμm]?s)$")
 _RANK = re.compile(r"rank[ _=#:-]?(\d{1,6})", re.IGNORECASE)
+_PER_TIME = r"(/\s?|\bper )(ns|us|µs|μs|ms|s|secs?|seconds?|minutes?|hours?)\b"
+#: The slash of "latency / ms" divides a quantity from its unit.
+_QUANTITY = re.compile(r"(latency|time|wait|elapsed|duration|delay)\s*/", re.IGNORECASE)
 _LOW_IS_BAD = re.compile(
-    r"\b[kmgt]i?b(it)?(/s|ps)|[kmgt]bit|bandwidth|throughput|busbw|algbw|per second|\bb/s", re.IGNORECASE
+    rf"\b[kmgt]i?b(it)?(/s|ps)|[kmgt]bit|bandwidth|throughput|busbw|algbw|{_PER_TIME}|\b[kmgtp]flops\b"
+    r"|\b(fps|iops|qps|rps|tps)\b",
+    re.IGNORECASE,
 )
+# "min" alone is the least of something.
 _HIGH_IS_BAD = re.compile(
-    r"\b(ns|us|µs|μs|ms|s|sec|secs|seconds|min)\b|latency|time|wait|elapsed|duration|delay", re.IGNORECASE
+    r"\b(ns|us|µs|μs|ms|s|sec|secs|seconds|mins|minutes)\b|[(\[]min[)\]]"
+    r"|latency|time|wait|elapsed|duration|delay",
+    re.IGNORECASE,
 )
 WAIT = re.compile(
     r"wait|idle|barrier|blocked|reduce_scatter|all_?reduce|allgather|all_?to_?all|recv", re.IGNORECASE
+)
+
+_SUMMARY = re.compile(
+    r"total|sum|avg|average|mean|median|min|max|minimum|maximum|std|stddev|stdev|p\d\d|all|overall|count",
+    re.IGNORECASE,
 )
 
 
@@ -81,8 +94,18 @@ def label(text: str) -> Label:
     return int(match[1]) if match else plain
 
 
+def is_wait(text: str) -> bool:
+    """Whether a unit or title speaks of time spent waiting for others; a collective's bandwidth is no wait."""
+    return bool(WAIT.search(text)) and bad_side(text.replace("_", " ")) != "low"
+
+
+def is_summary(name: Label) -> bool:
+    """Whether a row's name says that it sums up the others."""
+    return isinstance(name, str) and bool(_SUMMARY.fullmatch(name.strip()))
+
+
 def bad_side(unit: str) -> Bad | None:
     """Which values a unit or title makes bad; None when it does not say."""
-    if _LOW_IS_BAD.search(unit):
+    if _LOW_IS_BAD.search(_QUANTITY.sub("time ", unit)):
         return "low"
     return "high" if _HIGH_IS_BAD.search(unit) else None
