@@ -16,6 +16,8 @@ from app.analyses.topology import Topology
 _NEARLY_ALL = 0.8
 #: Pairs within a leaf, and across leaves, that it takes to compare them apart.
 _LEAST_CLASS = 4
+#: Pairs that it takes to say what is normal for a path.
+_LEAST_FAST = 3
 _TIGHT = float(np.log(1.15))
 
 Pair = tuple[Label, Label]
@@ -157,12 +159,14 @@ def _explain(levels: dict[Pair, float], slow: set[Pair], topology: Topology | No
             explained |= slow_of[end]
     fast = Counter(end for pair in levels if pair not in slow for end in pair)
     for pair in sorted(slow - explained, key=str):
-        if all(fast[end] >= 2 for end in pair):
+        # One fast pair clears an end with no other slow one: were it slow, all its pairs would be.
+        once = all(fast[end] and len(slow_of[end]) == 1 for end in pair) and len(levels) - len(slow) >= _LEAST_FAST
+        if once or all(fast[end] >= 2 for end in pair):
             suspects.append(slow_path(*pair, levels[pair] - normal))
             explained.add(pair)
     left = [f"{a}-{b}" for a, b in sorted(slow - explained, key=str)]
     reasons = (
-        [Reason("unresolved", f"slow, but neither end was seen elsewhere: {', '.join(left)}")] if left else []
+        [Reason("unresolved", f"slow, but an end was not seen fast elsewhere: {', '.join(left)}")] if left else []
     )
     suspects, folding = folded(suspects, topology)
     reasons += folding

@@ -153,6 +153,8 @@ def _waiting(record: PerRank, excess: Mapping[Label, float], slow: Sequence[Labe
 
 def _nobody(record: PerRank, excess: Mapping[Label, float]) -> Judgement:
     low, high = min(excess.values()), max(excess.values())
+    if _two_halves(sorted(excess.values())):
+        return inconclusive("two_levels", f"{record.metric}: two levels, and neither is that of most")
     if low <= -2 * LEAST and -low > 2 * high:
         text = f"{record.metric}: someone is faster than the rest, nobody is slower"
         return inconclusive("fast_outlier", text)
@@ -161,6 +163,15 @@ def _nobody(record: PerRank, excess: Mapping[Label, float]) -> Judgement:
             "uneven", f"{record.metric}: values differ too much among themselves to call one of them slow"
         )
     return Judgement("healthy", reasons=[Reason("all_alike", f"{record.metric}: nobody is clearly slower")])
+
+
+def _two_halves(ordered: Sequence[float]) -> bool:
+    """Whether a clean gap divides the values into parts of a third or more each, so that neither is normal."""
+    gaps = np.diff(ordered)
+    widest = int(np.argmax(gaps))
+    third = len(ordered) / 3
+    inner = max(ordered[widest] - ordered[0], ordered[-1] - ordered[widest + 1])
+    return bool(third <= widest + 1 <= len(ordered) - third and gaps[widest] >= max(LEAST, inner))
 
 
 def judge_scenarios(record: Scenarios) -> Judgement:

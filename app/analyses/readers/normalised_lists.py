@@ -5,17 +5,20 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from statistics import median
 from typing import Any
 
 from app.analyses.errors import UnreadableInput
 from app.analyses.readers.classes import hosts_of, nic_classes
 from app.analyses.readers.fields import Document, Shape, is_number, is_numbered, labels_once, scalar
-from app.analyses.readers.numbers import WAIT, label, positive
-from app.analyses.records import Label, PairList, PerRank, Record, Rounds, Scenarios, Sweeps, Totals
+from app.analyses.readers.numbers import WAIT, is_load, is_wait, label, positive
+from app.analyses.records import Label, PairList, PerRank, Record, Rounds, Scenarios, Sweeps, Totals, Unjudged
 
 _OWN_WORK = re.compile(r"own|compute|work\b|forward|backward|gemm|step", re.IGNORECASE)
 _HOST_NAME = re.compile(r"(host|node|machine|server)[ _-]?\w+", re.IGNORECASE)
 _NIC_NAME = re.compile(r"(mlx|cxi|rdma|nic|ib|eth|hca|roce|ens|bond)\w*", re.IGNORECASE)
+#: Who took part in a run, by number.
+_ENDS = re.compile(r"(src|dst|source|dest(ination)?|from|to|gpus?|ranks?|id|run|pattern)([ _].*)?", re.IGNORECASE)
 _REPAIR = re.compile(r"after|replac|repair|fix", re.IGNORECASE)
 
 
@@ -67,6 +70,9 @@ def _reference(document: Document) -> dict[tuple[Label, Label], float] | None:
 
 def read_per_rank(document: Document) -> Record:
     """``{rank: value}``, ``{rank: [columns]}``, ``{rank: {metric: value}}`` or ``{condition: {rank: value}}``."""
+    if is_load(document.unit):
+        text = f"{document.unit!r} says what each was given, or when it was done, not how fast it was"
+        return Unjudged("load_not_speed", text)
     values = document.data["values"]
     if isinstance(values, list) and all(map(is_number, values)):
         values = {str(i): value for i, value in enumerate(values)}
@@ -132,9 +138,15 @@ def _columns(document: Document, values: Mapping[str, Any]) -> PerRank:
             raise Shape("which of the columns to judge is not stated in the unit")
         index = common.index(max(common))
     elif count != 1:
-        raise Shape("several values a rank need columns that name them")
+        return _one(document, {name: _middle(value, f"values.{name}") for name, value in values.items()}, "values")
     chosen = {name: value[index] if isinstance(value, list) else value for name, value in values.items()}
     return _one(document, chosen, "values")
+
+
+def _middle(repeats: object, place: str) -> float:
+    """Median of a rank's repeats, where nothing names its values one by one."""
+    assert isinstance(repeats, list)
+    return median(scalar(value, f"{place}[{i}]") for i, value in enumerate(repeats))
 
 
 def _one(document: Document, values: Mapping[str, Any], field: str, metric: str = "") -> PerRank:
@@ -142,7 +154,7 @@ def _one(document: Document, values: Mapping[str, Any], field: str, metric: str 
     known = {
         names[str(name)]: scalar(value, f"{field}.{name}") for name, value in values.items() if value is not None
     }
-    wait = bool(WAIT.search(metric)) if metric else document.is_wait()
+    wait = is_wait(metric) if metric else document.is_wait()
     classes = _position(document, names)
     labels = list(known)
     placed = {names[name]: host for name, host in document.placement(list(names)).items()}
@@ -202,7 +214,11 @@ def read_totals(document: Document) -> Totals:
     if not isinstance(values, list) or not all(isinstance(p, Mapping) for p in values) or not values:
         raise Shape("runs must be a list of objects")
     patterns = [
-        {str(k): scalar(v, f"values[{i}].{k}") for k, v in pattern.items() if is_number(v)}
+        {
+            str(k): scalar(v, f"values[{i}].{k}")
+            for k, v in pattern.items()
+            if is_number(v) and not _ENDS.fullmatch(str(k))
+        }
         for i, pattern in enumerate(values)
     ]
     if not any(patterns):

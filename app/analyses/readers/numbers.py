@@ -32,8 +32,17 @@ _HIGH_IS_BAD = re.compile(
     re.IGNORECASE,
 )
 WAIT = re.compile(
-    r"wait|idle|barrier|blocked|reduce_scatter|all_?reduce|allgather|all_?to_?all|recv", re.IGNORECASE
+    r"wait|idle|barrier|blocked|reduce_scatter|all_?reduce|allgather|all_?to_?all|recv|nccl|collective|communicat"
+    r"|(?<![a-z])(comm|sync|a2a)(?![a-z])",
+    re.IGNORECASE,
 )
+#: What was given to a rank, or when it was done: not how fast it was.
+_LOAD = re.compile(
+    r"\b(queued?|queue|queueing|running|pending|ended?|finish(ed)?|memory|mem|kv|utili[sz]ation|occupancy)\b",
+    re.IGNORECASE,
+)
+_AMOUNT = re.compile(r"\b(tokens?|requests?|samples?|items?|jobs?|experts?|[kmgt]i?b|bytes)\b", re.IGNORECASE)
+_TIME = re.compile(r"\b(ns|us|µs|μs|ms|s|secs?|seconds?|minutes?|latency|time)\b", re.IGNORECASE)
 
 _SUMMARY = re.compile(
     r"total|sum|avg|average|mean|median|min|max|minimum|maximum|std|stddev|stdev|p\d\d|all|overall|count",
@@ -96,7 +105,15 @@ def label(text: str) -> Label:
 
 def is_wait(text: str) -> bool:
     """Whether a unit or title speaks of time spent waiting for others; a collective's bandwidth is no wait."""
-    return bool(WAIT.search(text)) and bad_side(text.replace("_", " ")) != "low"
+    alone = re.search(r"\balone\b", text, re.IGNORECASE)
+    return bool(WAIT.search(text)) and not alone and bad_side(text.replace("_", " ")) != "low"
+
+
+def is_load(text: str) -> bool:
+    """Whether a unit or title speaks of the work that a rank had, or of when it ended, not of its speed."""
+    words = text.replace("_", " ")
+    amount = bool(_AMOUNT.search(words)) and not _TIME.search(words) and bad_side(words) != "low"
+    return amount or bool(_LOAD.search(words))
 
 
 def is_summary(name: Label) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from app.analyses.errors import UnreadableInput, at_line
 from app.analyses.readers.numbers import bad_side, is_missing, label, number, positive
 from app.analyses.readers.table import Row, Table
+from app.analyses.readers.units import check_units, factors
 from app.analyses.records import Bad, Label, PairList
 
 _KINDS = r"(rank|gpu|node|host|pair)?[ _]?"
@@ -54,22 +55,31 @@ def read_pairs(table: Table) -> PairList:
     tags_column, fixed = table.column(r"^tags?$"), table.column(r"after_fix|reference")
     side: Bad | None = None
     pairs, tags, reference = [], defaultdict(set), {}
-    for row in table.rows:
+    for row, factor in zip(table.rows, _factors(table, column), strict=True):
         place = at_line(row.line)
         ends = _ends(table, row)
         stated = _side(table, row, column)
         if side is not None and stated != side:
             raise UnreadableInput("mixed_units", "rows measure different things", place)
         side = stated
-        pairs.append((*ends, positive(number(row.cells[column], place), place)))
+        pairs.append((*ends, factor * positive(number(row.cells[column], place), place)))
         for tag in row.cells[tags_column].split() if tags_column is not None else ():
             tags[tag].add(ends)
         if fixed is not None and not is_missing(row.cells[fixed]):
-            reference[ends] = positive(number(row.cells[fixed], place), place)
+            reference[ends] = factor * positive(number(row.cells[fixed], place), place)
     if side is None:
         raise UnreadableInput("unknown_format", "the table has no rows", at_line(table.line))
     tagged = {tag: frozenset(ends) for tag, ends in tags.items()}
     return PairList(pairs, side, tags=tagged, reference=reference or None)
+
+
+def _factors(table: Table, column: int) -> list[float]:
+    """What each row's value is to be multiplied by where a column states their units."""
+    unit = table.column(r"^units?$")
+    check_units(((row.cells[column], at_line(row.line)) for row in table.rows), table.header[column])
+    if unit is None:
+        return [1.0] * len(table.rows)
+    return factors([(row.cells[unit], at_line(row.line)) for row in table.rows])
 
 
 def _ends(table: Table, row: Row) -> tuple[Label, Label]:
@@ -88,7 +98,7 @@ def _ends(table: Table, row: Row) -> tuple[Label, Label]:
 
 def _side(table: Table, row: Row, column: int) -> Bad:
     """Which values are bad: as the row's unit says, as its header says where it has none."""
-    unit, header = table.column(r"^unit$"), bad_side(table.header[column].replace("_", " "))
+    unit, header = table.column(r"^units?$"), bad_side(table.header[column].replace("_", " "))
     stated = bad_side(row.cells[unit]) if unit is not None else header
     if stated is None:
         text = "the unit must be stated, in a column or in the header"
@@ -105,4 +115,5 @@ def _value_column(table: Table) -> int:
     if not left:
         text = "no column of values: name it value, with a unit"
         raise UnreadableInput("unknown_format", text, at_line(table.line))
-    return left[0]
+    # What a path carries is what its name promises, where other times of the run stand beside it.
+    return next((i for i in left if bad_side(table.header[i].replace("_", " ")) == "low"), left[0])

@@ -11,8 +11,9 @@ import numpy as np
 
 from app.analyses.errors import UnreadableInput, at_line
 from app.analyses.readers.classes import hosts_of, nic_classes
-from app.analyses.readers.numbers import WAIT, bad_side, is_missing, is_summary, is_wait, label, number
+from app.analyses.readers.numbers import WAIT, bad_side, is_load, is_missing, is_summary, is_wait, label, number
 from app.analyses.readers.table import Row, Table
+from app.analyses.readers.units import check_units, factors
 from app.analyses.records import Bad, Label, PerRank, Reason, Record, Scenarios, Unjudged
 
 _HOST = r"^(host|node|machine|server|instance|pod)([ _]?(name|id))?$"
@@ -26,8 +27,6 @@ _OWN_WORK = re.compile(
     r"compute|gemm|forward|backward|fwd|bwd|own|work|step|kernel|optimizer|input|data_?load|h2d", re.IGNORECASE
 )
 _NOT_A_VALUE = r"start|stamp|seed|count|bytes$|^dp|after_fix|version|date"
-#: What a rank was given to do, or when: not how fast it was.
-_LOAD = re.compile(r"\b(queued?|queue|end|ended|finish|finished|memory|mem)\b", re.IGNORECASE)
 _CENTRE = re.compile(r"\b(avg|average|mean|median|p50)\b", re.IGNORECASE)
 _SPREAD = re.compile(r"\b(min|max|std|stddev|stdev|p9\d+)\b", re.IGNORECASE)
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "seconds": 1.0}
@@ -63,7 +62,7 @@ def read_per_rank(table: Table) -> tuple[Record, list[Reason]]:
         return _scenarios(table, scenario), notes
     metrics, others = _metrics(table)
     if not metrics:
-        if any(_LOAD.search(words) for words in map(_words, table.header)):
+        if any(map(is_load, table.header)):
             text = "the columns say what each was given, or when it was done, not how fast it was"
             return Unjudged("load_not_speed", text), notes
         raise UnreadableInput(
@@ -71,6 +70,9 @@ def read_per_rank(table: Table) -> tuple[Record, list[Reason]]:
         )
     names, hosts = _names(table)
     records = _worthwhile([_values(table, names, hosts, metric) for metric in metrics])
+    unmeasured = [str(name) for name in dict.fromkeys(names) if name not in records[0].values]
+    if unmeasured:
+        notes.append(Reason("not_measured", f"no value, so not judged: {', '.join(unmeasured)}"))
     left = [*others, *(metric.name for metric in metrics if metric.name not in {r.metric for r in records})]
     if left:
         notes.append(Reason("columns_left_out", f"not judged: {', '.join(left)}"))
@@ -95,7 +97,7 @@ def read_wide(table: Table) -> PerRank | None:
         return None
     bad = bad_side(unit)
     if bad is None:
-        text = f"the columns have no unit: name it with the steps, as in '{step.strip()} (ms)'"
+        text = "the columns have no unit: write it behind the name of the first, as in 'step (ms)'"
         raise UnreadableInput("unit_missing", text, at_line(table.line))
     values = {}
     for i in columns:
@@ -147,7 +149,7 @@ def _metrics(table: Table) -> tuple[list[_Metric], list[str]]:
 
 def _no_values(table: Table) -> set[int]:
     patterns = (_NOT_A_VALUE, _PART, _HOST, _CLASS, _STEP, r"_rank$")
-    load = (i for i, name in enumerate(table.header) if _LOAD.search(_words(name)))
+    load = (i for i, name in enumerate(table.header) if is_load(name))
     return {i for pattern in patterns for i in table.columns(pattern)}.union(load)
 
 
@@ -192,10 +194,13 @@ def _worthwhile(records: Sequence[PerRank]) -> Sequence[PerRank]:
 
 def _values(table: Table, names: Sequence[Label], host_names: Mapping[Label, str], metric: _Metric) -> PerRank:
     known: dict[Label, list[float]] = defaultdict(list)
-    for name, row in zip(names, table.rows, strict=True):
-        known[name] += [
-            number(row.cells[i], at_line(row.line, i + 1)) for i in metric.columns if not is_missing(row.cells[i])
-        ]
+    for i in metric.columns:
+        check_units(((row.cells[i], at_line(row.line, i + 1)) for row in table.rows), table.header[i])
+    unit = table.column(r"^units?$")
+    stated = [(row.cells[unit] if unit is not None else "", at_line(row.line)) for row in table.rows]
+    for name, row, factor in zip(names, table.rows, factors(stated), strict=True):
+        cells = [(row.cells[i], at_line(row.line, i + 1)) for i in metric.columns]
+        known[name] += [factor * number(text, place) for text, place in cells if not is_missing(text)]
     values = {name: float(np.median(found)) for name, found in known.items() if found}
     stage = table.column(_CLASS)
     classes: list[dict[Label, str]] = []

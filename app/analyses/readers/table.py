@@ -38,9 +38,9 @@ class Table:
 
 
 def read_rows(text: str) -> tuple[list[Row], str]:
-    """Cells of each line: Markdown, tab or comma separated; and the text above a Markdown table.
+    """Cells of each line: Markdown, tab or comma separated; and the text above them.
 
-    Comments (#) and rules are skipped.
+    That is of comments (#) and lines that are none of the table. Rules are skipped.
 
     Raises
     ------
@@ -55,8 +55,11 @@ def read_rows(text: str) -> tuple[list[Row], str]:
         title = " ".join(line.text for line in split_lines(text) if line.number < barred[0].number)
         rows = [Row(line.number, [cell.strip().strip("*") for cell in _bars(line)]) for line in barred]
         return [row for row in rows if not all(re.fullmatch(r":?-+:?", cell) for cell in row.cells)], title
-    delimiter = next((d for d in ("\t", ",", ";") if d in lines[0].text), ",")
-    return [Row(line.number, _split(line, delimiter)) for line in lines], ""
+    delimiter = next((d for line in lines[:2] for d in ("\t", ",", ";") if d in line.text), ",")
+    above = lines[:1] if len(lines) > 2 and delimiter not in lines[0].text else []
+    comments = [line for line in split_lines(text) if line.text.lstrip().startswith("#")]
+    title = " ".join(line.text for line in [*comments, *above])
+    return [Row(line.number, _split(line, delimiter)) for line in lines[len(above) :]], title
 
 
 def _bars(line: Line) -> list[str]:

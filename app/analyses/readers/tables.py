@@ -17,6 +17,7 @@ from app.analyses.readers.numbers import bad_side, is_missing, is_summary, label
 from app.analyses.readers.pair_tables import is_pairs, read_pairs
 from app.analyses.readers.per_rank_tables import is_per_rank, read_per_rank, read_wide
 from app.analyses.readers.table import Row, Table, as_table, read_rows
+from app.analyses.readers.units import check_units
 from app.analyses.records import (
     Bad,
     ErrorCounts,
@@ -124,6 +125,11 @@ def _is_labelled(rows: Sequence[Row]) -> bool:
     return _has_words([corner]) or (corner == "" and (counted or _has_words(cells_of_header)))
 
 
+def _unit(cells_of_matrix: Sequence[tuple[str, str]]) -> str:
+    """The first cell that has letters behind its number."""
+    return next((text for text, _ in cells_of_matrix if re.match(r"\W*[\d.]+\s*[^\W\d]", text)), "")
+
+
 def _in_order(rows: Sequence[Row]) -> list[Row]:
     """Rows of a matrix in the order of its columns; those that stand there twice stay."""
     order = {label(name): i for i, name in enumerate(rows[0].cells[1:])}
@@ -151,7 +157,9 @@ def _matrix(rows: Sequence[Row], side: Bad | None) -> Reading:
         if len(words) != n:
             raise UnreadableInput("ragged_matrix", f"has {len(words)} values, {n} expected", at_line(row.line))
         values[i] = cells(words, row.line, 1 + labelled)
-    bad = side or bad_side(rows[0].cells[0] if labelled else "")
+    inner = [(cell, at_line(row.line)) for row in body for cell in row.cells[1 if labelled else 0 :]]
+    check_units(inner, rows[0].cells[0] if labelled else "")
+    bad = side or bad_side(rows[0].cells[0] if labelled else "") or bad_side(_unit(inner))
     if bad is None:
         text = "a bare matrix does not say what it measures; say --kind latency-matrix or bandwidth-matrix"
         raise UnreadableInput("unit_missing", text, at_line(rows[0].line))
