@@ -137,7 +137,9 @@ def _columns(document: Document, values: Mapping[str, Any]) -> PerRank:
         if count > 1 and not any(common):
             raise Shape("which of the columns to judge is not stated in the unit")
         index = common.index(max(common))
-    elif count != 1:
+    elif count == 0:
+        raise Shape("the ranks have no values")
+    elif count > 1:
         return _one(document, {name: _middle(value, f"values.{name}") for name, value in values.items()}, "values")
     chosen = {name: value[index] if isinstance(value, list) else value for name, value in values.items()}
     return _one(document, chosen, "values")

@@ -41,7 +41,7 @@ class FewHosts:
         names = sorted({self._hosts[rank] for rank in ring})
         if len(names) != HOSTS:
             return
-        pairs = [UnitPair(two) for two in combinations(names, 2)]
+        pairs = [UnitPair(units=two) for two in combinations(names, 2)]
         for turn in range(TURNS):
             for pair in pairs:
                 one, other = (self._any(ring, host) for host in pair.units)

@@ -21,13 +21,20 @@ from app.localization.components import Component
 from app.localization.record import Steps
 from app.localization.shapes import Pair, Ranks
 from app.localization.strategies.base import Note
-from app.localization.strategies.few_units import LOOKS, TURNS, UnitPair, accused, beside, members, settled
+from app.localization.strategies.few_units import (
+    LOOKS,
+    TURNS,
+    UnitPair,
+    accused,
+    beside,
+    members,
+    settled,
+    throughout,
+)
 from app.localization.strategies.slower_hops import switches_in_words
 
 # How much longer a step with a send between switches may take and nothing be said of it.
 SLOW_UPLINKS = math.log(1.5)
-# Of the sends between two switches, where it is the switches that are slow.
-NEARLY_ALL = 0.75
 # Of more switches each is compared with the rest.
 FEWEST, MOST = 2, 3
 
@@ -47,9 +54,8 @@ class SwitchPair(UnitPair):
 
     @property
     def throughout(self) -> bool:
-        """Whether nearly all sends between them take longer, whoever sends: not just those of one host, say."""
-        high = float(np.quantile(self._differences, NEARLY_ALL))
-        return float(np.mean([one > high / 2 for one in self._differences])) >= NEARLY_ALL
+        """Whether nearly all sends between them take longer."""
+        return throughout(self._differences)
 
     @property
     def _differences(self) -> list[float]:
@@ -101,7 +107,7 @@ class FewSwitches:
         names = sorted({self._switches[rank] for rank in ring} - {-1})
         if not FEWEST <= len(names) <= MOST:
             return
-        pairs = [SwitchPair(two) for two in combinations(names, 2)]
+        pairs = [SwitchPair(units=two) for two in combinations(names, 2)]
         for turn in range(TURNS):
             for pair in pairs:
                 yield from self._read(pair, ring, load, reverse=turn % 2 == 1)

@@ -1,4 +1,4 @@
-"""What the comparisons of two or three switches and of three hosts have in common."""
+"""What the comparisons of two or three switches or rails and of three hosts have in common."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
+
+import numpy as np
 
 from app.localization.adaptive.examiner import ACCEPTED, Found
 from app.localization.adaptive.levels import LogReading
@@ -16,13 +18,14 @@ from app.localization.shapes import Ranks
 # Comparisons of each two units: at least, to clear them; enough to tell slower from slow by chance; and at most,
 # since what else a reading may meet can hide a difference in one or two of them.
 LOOKS, ENOUGH, TURNS = 2, 8, 16
+# Of the sends over a unit, where it is the unit that is slow.
+NEARLY_ALL = 0.75
 
 
 @dataclass
-class UnitPair:
-    """Readings of sends between two switches or hosts, by a new pair of GPUs every time."""
+class Readings:
+    """Readings of the sends over something, by new GPUs every time."""
 
-    units: tuple[int, int]
     numbers: list[int] = field(default_factory=list)
     readings: list[LogReading] = field(default_factory=list)
 
@@ -30,6 +33,19 @@ class UnitPair:
     def level(self) -> float:
         """Log ms."""
         return median(reading.value for reading in self.readings)
+
+
+@dataclass
+class UnitPair(Readings):
+    """Readings of sends between two switches or hosts."""
+
+    units: tuple[int, int] = (-1, -1)
+
+
+def throughout(differences: Sequence[float]) -> bool:
+    """Whether nearly all sends over a unit take longer, whoever sends: not just those of one host, say."""
+    high = float(np.quantile(differences, NEARLY_ALL))
+    return float(np.mean([one > high / 2 for one in differences])) >= NEARLY_ALL
 
 
 def settled(turns: int, odds: Sequence[float], cleared: float) -> bool:
@@ -49,7 +65,7 @@ def members(ring: Ranks, labels: Sequence[int], unit: int) -> Component:
     return group_of(rank for rank in ring if labels[rank] == unit)
 
 
-def accused(component: Component, part: Part, slow: Sequence[UnitPair], *, odds: float, rise: float) -> Found:
+def accused(component: Component, part: Part, slow: Sequence[Readings], *, odds: float, rise: float) -> Found:
     """A unit whose sends to others are slow: log odds, and by how much, log."""
     return Found(
         component,

@@ -19,6 +19,7 @@ from app.localization.settings import Settings
 from app.localization.shapes import Ranks
 from app.localization.strategies.base import Note
 from app.localization.strategies.few_hosts import FewHosts
+from app.localization.strategies.few_rails import FewRails
 from app.localization.strategies.few_switches import FewSwitches
 from app.localization.strategies.folding import equal_parts, fold
 
@@ -108,6 +109,7 @@ class SharedParts:
         if hosts is not None:
             yield from self._compare_hosts(hosts, ring(), load, effects)
             yield from self._compare_switches(hosts, ring, load, effects)
+            yield from self._compare_rails(hosts, ring(), load, effects)
         for shared, hops in self._parts():
             sweep = PathSweep(hops, hosts, load, severities=severities, tiers=self._settings.tiers)
             groups = link_groups(ring(), sweep, shared, self._rng, strict=bool(self.slower))
@@ -186,6 +188,14 @@ class SharedParts:
                 self.slower.add(kind)
             if stage.note is not None:
                 self.notes.append(stage.note)
+
+    def _compare_rails(self, hosts: Sequence[int], ring: Ranks, load: int, effects: Floats) -> Steps[None]:
+        """Of two or three rails, the one along which sends take longer."""
+        stage = FewRails(self._examiner, hosts, self._labels("rail"), self._rng)
+        yield from stage.compare(ring, load, effects)
+        if stage.found is not None:
+            self._examiner.found.append(stage.found)
+            self.hops[stage.found.component] = "cross_host"
 
     def words(self) -> list[Note]:
         """What it is of the accused that is slow, where that is not the GPU or the path itself."""

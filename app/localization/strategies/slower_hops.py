@@ -1,4 +1,4 @@
-"""How much longer sends take that cross switches, where single paths were compared with their like."""
+"""How much longer sends between switches, or two hosts, take, where single paths were compared with their like."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ from app.localization.adaptive.groups import PathGroup
 from app.localization.adaptive.levels import LevelClass, Levels
 from app.localization.strategies.base import Note
 
+TWO = 2
 # What a step may take longer and nothing be said of it, log.
 WORTH_SAYING = math.log(1.2)
 
 
 def switches_in_words(kind: str) -> str:
-    """The switches of a tier."""
+    """The switches of a tier, or the two hosts."""
+    if kind == "host":
+        return "the two hosts"
     return "leaf switches" if kind == "leaf" else f"switches of {kind}"
 
 
@@ -40,9 +43,10 @@ def slower_hops(groups: Sequence[PathGroup], levels: Levels, said: Collection[st
     classes = {group.sweep.hops: group.whole().of for group in groups}
     counts = Counter(group.sweep.hops for group in groups)
     tiers = {kind: at for group in groups for kind, at in group.sweep.tiers.items()}
-    measured = [
-        (hops, level) for hops in hop_names(tiers)[1:] if (level := _level(hops, classes, levels)) is not None
-    ]
+    hosts = {host for group in groups for host in group.sweep.hosts or ()}
+    # Of more hosts the uplinks are compared with each other.
+    names = hop_names(tiers)[0 if len(hosts) == TWO else 1 :]
+    measured = [(hops, level) for hops in names if (level := _level(hops, classes, levels)) is not None]
     notes = []
     for (below, low), (hops, high) in pairwise(measured):
         kind, least = hops.removeprefix("cross_"), certified_effect(levels.sigma, min(counts[below], counts[hops]))
@@ -56,9 +60,13 @@ def _level(hops: str, classes: Mapping[str, LevelClass], levels: Levels) -> floa
 
 
 def _slower(kind: str, ratio: float) -> Note:
+    if kind == "host":
+        inside, why = "inside one", "they are built so, or the uplink of either is slow, and no probe tells which"
+    else:
+        inside, why = "under one", "the fabric is built so, or all uplinks are slow alike"
     return Note(
         "hops_slower",
-        f"steps with sends between {switches_in_words(kind)} take {ratio:.1f}x the time of those under one: the"
-        " fabric is built so, or all uplinks are slow alike; single paths were compared with their like",
+        f"steps with sends between {switches_in_words(kind)} take {ratio:.1f}x the time of those {inside}: {why};"
+        " single paths were compared with their like",
         open=False,
     )
