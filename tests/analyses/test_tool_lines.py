@@ -7,6 +7,8 @@ import json
 import pytest
 
 from app.analyses import Analysis, UnreadableInput, analyze
+from app.analyses.analyze import judge
+from app.analyses.records import Judgement, LinkStates
 from tests.analyses.support import codes, named
 
 
@@ -95,3 +97,52 @@ def test_pauses_do_not_count_among_the_errors_of_a_port() -> None:
     values = {f"p{i}": {"symbol_error": 0, "pause_storm_errors": 90_000 * (i == 4)} for i in range(8)}
     answer = analyze(json.dumps({"kind": "port_counters", "unit": "counts", "values": values}))
     assert (answer.outcome, codes(answer)) == ("healthy", {"no_errors"})
+
+
+FULL = [25.0] * 4
+
+
+def links(n: int, **changed: list[float | None]) -> Judgement:
+    """Links of n GPUs, all of them active but for those of ``gpu_1=[...]``."""
+    return judge(LinkStates({f"gpu {i}": changed.get(f"gpu_{i}", FULL) for i in range(n)}))
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        links(2, gpu_0=[0, 0, 25, 25], gpu_1=[25, 25, 0, 0]),
+        links(8, **{f"gpu_{i}": [25, 25, 0, 0] for i in range(4)}),
+        links(8, gpu_2=[25, 25, 25, 0], gpu_5=[25, 25, 25, 0]),
+        links(8, gpu_0=[0, 25, 25, 25], gpu_1=[25, 0, 25, 25], gpu_2=[25, 25, 0, 25], gpu_3=[25, 25, 25, 0]),
+    ],
+)
+def test_inactive_links_that_gpus_share_are_wiring(answer: Judgement) -> None:
+    assert (answer.outcome, codes(answer)) == ("inconclusive", {"wiring"})
+
+
+def test_inactive_links_of_few_gpus_are_named() -> None:
+    assert named(links(8, gpu_3=[25, 0, 25, 0])) == [("path", ("gpu 3 link 1",)), ("path", ("gpu 3 link 3",))]
+    assert len(links(8, gpu_3=[25, 0, 25, 25], gpu_6=[25, 25, 0, 25]).suspects) == 2
+
+
+def test_a_gpu_without_an_active_link_is_named_unless_it_may_lack_a_bridge() -> None:
+    dead: list[float | None] = [0] * 4
+    assert named(links(8, gpu_5=dead)) == [("gpu", ("gpu 5",))]
+    assert named(links(4, gpu_0=dead)) == [("gpu", ("gpu 0",))]
+    for answer in (
+        links(7, gpu_5=dead),
+        links(3, gpu_0=dead),
+        links(8, gpu_5=dead, gpu_6=dead),
+        links(8, gpu_5=dead, gpu_6=[25, 25, 25, 0]),
+        links(8, gpu_5=[0, 0]),
+        links(8, gpu_5=[]),
+    ):
+        assert (answer.outcome, codes(answer)) == ("inconclusive", {"all_links_down"})
+
+
+def test_a_gpu_whose_links_are_all_slow_is_one_suspect() -> None:
+    answer = links(8, gpu_2=[12.5] * 4)
+    assert [(s.kind, s.members, s.slowdown) for s in answer.suspects] == [("gpu", ["gpu 2"], 2.0)]
+    both = links(8, gpu_2=[12.5] * 4, gpu_4=[25, 12.5, 25, 25])
+    assert named(both) == [("gpu", ("gpu 2",)), ("path", ("gpu 4 link 1",))]
+    assert codes(links(8, gpu_2=[12.5] * 2)) == {"two_levels"}
