@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from app.analyses.errors import UnreadableInput
 from app.analyses.readers import tool_lines as tools
+from app.analyses.readers.deepep_lines import read_deepep
 from app.analyses.readers.lines import Line, split_lines
 from app.analyses.readers.matrix_text import has_blocks, is_deepxtrace, read_blocks, read_deepxtrace
 from app.analyses.readers.normalised import read_normalised
@@ -29,7 +30,7 @@ _BY_NAME: dict[str, Callable[[str], Reading]] = {
     "bandwidth-matrix": lambda text: _matrix(text, "low"),
     "pairs-text": tools.read_bare_pairs,
     "nic-check": tools.read_nic_check,
-    "deepep": tools.read_deepep,
+    "deepep": read_deepep,
     "nvidia-smi-nvlink": tools.read_nvlink,
     "dcgm-nvlink": tools.read_dcgm_links,
     "node-check": tools.read_rounds_text,

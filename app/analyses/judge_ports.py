@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from statistics import median
 
 import numpy as np
 
@@ -16,6 +18,8 @@ _FEW_ERRORS = 10
 _DOMINATES = 20.0
 #: Decades, for error rates.
 _DECADES = 2.0
+#: A GPU whose links are all down is named where this many others have all of theirs.
+_LEAST_PEERS = 3
 
 
 def judge_ports(record: Ports) -> Judgement:
@@ -88,7 +92,13 @@ def _is_quiet(run: Mapping[Label, float], *, log_scale: bool) -> bool:
 
 
 def judge_links(record: LinkStates) -> Judgement:
-    """Judge the links of GPUs: single links that are down, or slower than the rest."""
+    """Judge the links of GPUs: single links (or all of one GPU) that are down, or slower than the rest.
+
+    Notes
+    -----
+    Which links are connected is a matter of the board: what several GPUs have alike, or half of them have, is
+    taken for wiring. A GPU without any active link is named only where bridges between pairs cannot explain it.
+    """
     down = {gpu: [k for k, speed in enumerate(links) if speed == 0] for gpu, links in record.links.items()}
     there = {gpu: [k for k, speed in enumerate(links) if speed is not None] for gpu, links in record.links.items()}
     if not any(there.values()):
@@ -100,14 +110,44 @@ def judge_links(record: LinkStates) -> Judgement:
     if listed and len(down) > 1 and len(patterns) == 1:
         text = "the same links are inactive on every GPU: not connected on this board, or a shared cause"
         return inconclusive("same_everywhere", text)
-    if not listed or any(down[gpu] and len(down[gpu]) == len(there[gpu]) for gpu in down):
-        text = "a GPU has no active link at all: a missing bridge and a fault look alike"
-        return inconclusive("all_links_down", text)
-    hit = [(gpu, link) for gpu, links in down.items() for link in links]
-    if len(hit) > sum(map(len, there.values())) / 2:
+    dead = [gpu for gpu in down if down[gpu] and len(down[gpu]) == len(there[gpu])]
+    if not listed or dead:
+        return _dead_gpu(down, there, dead if listed else [])
+    return _single_links(down, sum(map(len, there.values())))
+
+
+def _dead_gpu(
+    down: Mapping[Label, Sequence[int]], there: Mapping[Label, Sequence[int]], dead: Sequence[Label]
+) -> Judgement:
+    """One GPU without an active link among peers that have all of theirs.
+
+    With bridges between pairs its partner would have none, either, or be the one that is left of an odd number.
+    """
+    peers = set(down).difference(dead)
+    alike = {len(links) for links in there.values()}
+    whole = not any(down[gpu] for gpu in peers) and len(alike) == 1
+    if len(dead) == 1 and whole and len(peers) >= _LEAST_PEERS and len(down) % 2 == 0:
+        text = f"no link of it is active; all links of its {len(peers)} peers are"
+        return Judgement("localized", [_gpu(dead[0], None)], [Reason("all_links_down", text)])
+    text = "a GPU has no active link at all: a missing bridge and a fault look alike"
+    return inconclusive("all_links_down", text)
+
+
+def _single_links(down: Mapping[Label, Sequence[int]], links: int) -> Judgement:
+    """Inactive links of GPUs that have active ones, too, unless the board may be wired so."""
+    hit = [(gpu, link) for gpu, found in down.items() for link in found]
+    patterns = Counter(tuple(found) for found in down.values() if found)
+    if max(patterns.values()) > 1 or 1 < sum(patterns.values()) >= len(down) / 2:
+        text = "several GPUs have inactive links, the same ones or half of the GPUs: the board may be wired so"
+        return inconclusive("wiring", text)
+    if len(hit) > links / 2:
         return inconclusive("mostly_down", "most links are inactive")
     reason = Reason("link_down", "inactive while other links of the same GPU are active")
     return Judgement("localized", [_link(gpu, link, None) for gpu, link in hit], [reason])
+
+
+def _gpu(gpu: Label, times: float | None) -> Suspect:
+    return Suspect("gpu", [gpu], times, f"gpu {gpu}" if isinstance(gpu, int) else gpu)
 
 
 def _link(gpu: Label, link: int, times: float | None) -> Suspect:
@@ -123,4 +163,14 @@ def _link_speeds(record: LinkStates) -> Judgement:
         return Judgement("healthy", reasons=[Reason("all_active", "every link is active at the same speed")])
     if len(slow) > len(speeds) / 4:
         return inconclusive("two_levels", "links run at two speeds")
-    return Judgement("localized", [_link(gpu, k, round(times, 3)) for gpu, k, times in slow])
+    number = Counter(gpu for gpu, _, _ in speeds)
+    slow_of: dict[Label, list[float]] = defaultdict(list)
+    for gpu, _, times in slow:
+        slow_of[gpu].append(times)
+    whole = {gpu: found for gpu, found in slow_of.items() if len(found) == number[gpu] > 1}
+    most = max(number.values())
+    if any(number[gpu] != most for gpu in whole):
+        return inconclusive("two_levels", "a GPU with fewer links runs them at another speed: another model")
+    suspects = [_gpu(gpu, round(median(found), 3)) for gpu, found in whole.items()]
+    suspects += [_link(gpu, k, round(times, 3)) for gpu, k, times in slow if gpu not in whole]
+    return Judgement("localized", suspects)

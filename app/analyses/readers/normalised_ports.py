@@ -10,18 +10,33 @@ from typing import Any
 from app.analyses.errors import UnreadableInput
 from app.analyses.readers.classes import hosts_of, nic_classes
 from app.analyses.readers.fields import Document, Shape, is_number, labels_once, scalar
-from app.analyses.readers.numbers import is_missing, label, positive
+from app.analyses.readers.numbers import bad_side, is_missing, label, positive
 from app.analyses.records import ErrorCounts, Label, LinkStates, PerRank, Ports, Record, Unjudged
 
 ERRORS = re.compile(
-    r"err|fail|discard|drop|crc|ber\b|replay|recover|symbol|down|flap|retr|timeout|bad|corrupt|violation",
+    r"err|fail|discard|drop|crc|ber\b|replay|recover|symbol|down|flap|retr|timeout|bad|corrupt|violation"
+    r"|out.?of.?(sequence|order)",
     re.IGNORECASE,
 )
 #: What a port counts because of what others send it.
-_SECOND_HAND = re.compile(r"remote|relay|discard|wait", re.IGNORECASE)
+_CAUSED = r"remote|relay|wait|pause|congest|(?<![a-z])(pfc|cnp|ecn)"
+_SECOND_HAND = re.compile(rf"{_CAUSED}|discard", re.IGNORECASE)
+_ONLY_CAUSED = re.compile(_CAUSED, re.IGNORECASE)
 _BIT_ERRORS = re.compile(r"(^|[^a-z])ber([^a-z]|$)|bit.?error|error.?rate", re.IGNORECASE)
 _STATES = {"state", "operstate"}
-_TRAFFIC = re.compile(r"bytes|\bb/s|packets|words|xmit|rcv_data|traffic|messages", re.IGNORECASE)
+_TRAFFIC = re.compile(
+    r"bytes|\bb/s|packets|frames|words|xmit|rcv_data|traffic|messages|utili[sz]|(?<![a-z])(sent|received|tx|rx)(?![a-z])",
+    re.IGNORECASE,
+)
+_BIT_RATE = re.compile(r"[kmgt]i?b(it)?s?(/s|ps|\s*per\s*s)", re.IGNORECASE)
+#: What a port could carry or how fast it is; "rate" and "time" are parts of other words, too.
+_ABLE = re.compile(
+    r"link|lane|speed|capacity|bandwidth|busbw|latency|(?<![a-z])(rates?|bw|time)(?![a-z])", re.IGNORECASE
+)
+#: Speeds of Ethernet and InfiniBand links, in Gbit/s: what only takes these is a setting, not traffic.
+_NOMINAL = {1, 2.5, 5, 10, 14, 20, 25, 40, 50, 56, 100, 200, 400, 800, 1600}
+_BITS = re.compile(r"\s*[Gg]b(it)?s?(/s(ec)?|ps)\s*")
+_WHEN = re.compile(r"up.?time|timestamp|since|(?<![a-z])age(?![a-z])", re.IGNORECASE)
 #: What DCGM prints for a link: down, up, disabled, not there.
 LINK_LETTERS = {"D": 0.0, "U": 1.0, "X": None, "_": None}
 
@@ -52,15 +67,41 @@ def _one_counter(document: Document, values: Mapping[str, Any]) -> Record:
     unit = document.unit
     if _BIT_ERRORS.search(unit):
         return ErrorCounts([_uncensored(names, values, counts)], [None], log_scale=True)
+    nobody = _names_nobody(unit, counts)
+    if nobody is not None:
+        return nobody
     if ERRORS.search(unit):
         return ErrorCounts([counts], [None])
-    if _TRAFFIC.search(unit):
-        text = "traffic shows what was sent where, not what a port could carry: an idle port is not a slow one"
-        return Unjudged("traffic_not_capacity", text)
     placed = {names[name]: host for name, host in document.placement(list(names)).items()}
     ports = list(counts)
     hosts = hosts_of(ports, placed)
     return PerRank(counts, document.bad(), classes=nic_classes(ports), hosts=hosts, metric=unit)
+
+
+def _names_nobody(unit: str, counts: Mapping[Label, float]) -> Unjudged | None:
+    """Why a counter says nothing about the port that counts it; None where it counts errors or is a speed."""
+    if _WHEN.search(unit):
+        return Unjudged("unsupported_unit", f"{unit!r} says when something happened, not how fast a port is")
+    if _ONLY_CAUSED.search(unit):
+        text = "a port counts these because of what others send it, or are too slow to take"
+        return Unjudged("caused_by_others", text)
+    if ERRORS.search(unit):
+        return None
+    if _is_traffic(unit, counts):
+        text = "traffic shows what was sent where, not what a port could carry: an idle port is not a slow one"
+        return Unjudged("traffic_not_capacity", text)
+    if not _BIT_RATE.search(unit) and not _ABLE.search(unit) and bad_side(unit) != "high":
+        text = f"{unit or 'a count without a unit'!r} is no rate, speed, latency, or count of errors"
+        return Unjudged("unsupported_unit", text)
+    return None
+
+
+def _is_traffic(unit: str, counts: Mapping[Label, float]) -> bool:
+    """Whether it was measured what ports carried: so where nothing says that they could not carry more."""
+    if _TRAFFIC.search(unit):
+        return True
+    settings = _BITS.fullmatch(unit) and _NOMINAL.issuperset(counts.values())
+    return bool(_BIT_RATE.search(unit)) and not _ABLE.search(unit) and not settings
 
 
 def _uncensored(

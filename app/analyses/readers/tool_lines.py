@@ -1,4 +1,4 @@
-"""Line formats of tools: pairs, NIC loopback checks, DeepEP, link states, node checks, nccl-tests, iblinkinfo."""
+"""Line formats of tools: pairs, NIC loopback checks, link states, node checks, nccl-tests, iblinkinfo."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from app.analyses.errors import UnreadableInput, at_line
+from app.analyses.readers import deepep_lines
 from app.analyses.readers.classes import hosts_of, nic_classes
 from app.analyses.readers.lines import Line, split_lines
 from app.analyses.readers.normalised_ports import LINK_LETTERS
@@ -15,7 +16,6 @@ from app.analyses.records import (
     LinkStates,
     PerRank,
     Reading,
-    Reason,
     Rounds,
     Sweeps,
     Unjudged,
@@ -23,11 +23,6 @@ from app.analyses.records import (
 
 _NIC = re.compile(r"^\s*([\w.-]+)\s*:\s*([\w./-]+)\s*:\s*([\d.,]+)\s*$")
 _NIC_LOW = re.compile(r"^\s*([\w.-]+)\s*:\s*([\w./-]+)\s*:\s*bandwidth is low ([\d.,]+)")
-# What stands first on a line and what follows are looked for one after the other: one pattern with ".*?" between
-# them would start anew at every place that looks like the first.
-_DEEPEP_1, _DEEPEP_1_TIME = re.compile(r"\[rank (\d+)\]"), re.compile(r"avg_t\s*=\s*([\d.]+)\s*(us|ms)")
-_DEEPEP_2 = re.compile(r"EP:\s*(\d+)/(\d+)\s*\|([^:|]+):")
-_DEEPEP_2_TIME = re.compile(r"(?<![\d.])([\d.]+) us")
 _GPU = re.compile(r"^\s*GPU (\d+):")
 _LINK = re.compile(r"^\s*Link (\d+):\s*(<inactive>|[\d.]+ GB/s|\S+)")
 _DCGM_GPU, _DCGM_LINKS = re.compile(r"^\s*gpuId (\d+):"), re.compile(r"^\s*([UDX_](\s+[UDX_])*)\s*$")
@@ -72,34 +67,6 @@ def read_nic_check(text: str) -> Reading:
     nics = list(values)
     record = PerRank(values, "low", classes=nic_classes(nics), hosts=hosts_of(nics, {}), metric="NIC bandwidth")
     return Reading("nic-check", record)
-
-
-def read_deepep(text: str) -> Reading:
-    """DeepEP test output, both generations: the time of dispatch (and combine) by rank."""
-    values: dict[Label, float] = {}
-    total = 0
-    for line in split_lines(text):
-        found = _deepep_time(line.text)
-        if found is None:
-            continue
-        rank, of, shown, milli = found
-        total = of or total
-        if rank in values:
-            raise UnreadableInput("named_twice", f"rank {rank} stands there twice", at_line(line.number))
-        place = at_line(line.number)
-        values[rank] = positive(number(shown, place), place) * (1000 if milli else 1)
-    notes = [Reason("partial", f"{len(values)} of {total} ranks are listed")] if len(values) < total else []
-    return Reading("deepep", PerRank(values, "high", metric="dispatch time"), notes)
-
-
-def _deepep_time(text: str) -> tuple[int, int, str, bool] | None:
-    """Rank, number of ranks (0 where it is not stated), time, and whether that is in ms instead of us."""
-    if (one := _DEEPEP_1.search(text)) and (time := _DEEPEP_1_TIME.search(text, one.end())):
-        return int(one[1]), 0, time[1], time[2] == "ms"
-    two = _DEEPEP_2.search(text)
-    if two and "dispatch" in two[3] and (time := _DEEPEP_2_TIME.search(text, two.end())):
-        return int(two[1]), int(two[2]), time[1], False
-    return None
 
 
 def read_nvlink(text: str) -> Reading:
@@ -203,7 +170,7 @@ def unjudged(name: str, code: str, text: str) -> Reading:
 def looks_like(lines: Sequence[Line]) -> str | None:
     """Name of the line format, if it is one of these."""
     checks = (
-        ("deepep", _deepep_time),
+        ("deepep", deepep_lines.has_time),
         ("nic-check", lambda t: _NIC.match(t) or _NIC_LOW.match(t)),
         ("node-check", lambda t: _round_body(t) is not None),
         ("nvidia-smi-nvlink", _LINK.match),
