@@ -11,6 +11,7 @@ from app.analyses.readers.deepep_lines import read_deepep
 from app.analyses.readers.lines import Line, split_lines
 from app.analyses.readers.matrix_text import has_blocks, is_deepxtrace, read_blocks, read_deepxtrace
 from app.analyses.readers.normalised import read_normalised
+from app.analyses.readers.port_states import read_iblinkinfo
 from app.analyses.readers.tables import read_table
 from app.analyses.records import Bad, Reading
 
@@ -34,7 +35,7 @@ _BY_NAME: dict[str, Callable[[str], Reading]] = {
     "nvidia-smi-nvlink": tools.read_nvlink,
     "dcgm-nvlink": tools.read_dcgm_links,
     "node-check": tools.read_rounds_text,
-    "iblinkinfo": tools.read_iblinkinfo,
+    "iblinkinfo": read_iblinkinfo,
     "nccl-tests": tools.read_nccl_tests,
 }
 #: Formats that `read` takes by name.

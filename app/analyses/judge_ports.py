@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from statistics import median
+from typing import TypeVar
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from app.analyses.judge_ranks import judge_per_rank
 from app.analyses.judging import inconclusive, suspect
 from app.analyses.records import ErrorCounts, Judgement, Label, LinkStates, PerRank, Ports, Reason, Suspect
 
+T = TypeVar("T")
 #: Fewer errors than this happen on any network.
 _FEW_ERRORS = 10
 #: The culprit has this many times the errors of all others; those that only pass on what is broken have some, too.
@@ -30,6 +32,36 @@ def judge_ports(record: Ports) -> Judgement:
     record : Ports
         States, rates and, where known, the rates that the ports should have.
     """
+    layers = {record.kind.get(port, "") for port in record.up}
+    parts = [_of_layer(record, layer) for layer in sorted(layers)]
+    if len(parts) == 1:
+        return _judge_layer(parts[0])
+    answers = [_judge_layer(part) if len(part.up) > 2 else _few(part) for part in parts]
+    suspects = [suspect for answer in answers for suspect in answer.suspects]
+    reasons = [reason for answer in answers for reason in answer.reasons]
+    worst = next((answer.outcome for answer in answers if answer.outcome != "healthy"), "healthy")
+    return Judgement("localized" if suspects else worst, suspects, reasons)
+
+
+def _of_layer(record: Ports, layer: str) -> Ports:
+    """The ports of one link layer: others serve something else, and are not their like."""
+
+    def own(values: Mapping[Label, T]) -> dict[Label, T]:
+        return {port: value for port, value in values.items() if record.kind.get(port, "") == layer}
+
+    trouble = {counter: own(counts) for counter, counts in record.trouble.items()}
+    return Ports(own(record.up), own(record.rate), own(record.expected), own(record.kind), trouble)
+
+
+def _few(part: Ports) -> Judgement:
+    names = ", ".join(map(str, part.up))
+    if all(part.up.values()):
+        text = f"{names}: of another link layer than the others, with too few of its like to be compared"
+        return Judgement("healthy", reasons=[Reason("not_compared", text)])
+    return inconclusive("port_down", f"{names}: not all active, of a link layer that others do not have: unused?")
+
+
+def _judge_layer(record: Ports) -> Judgement:
     down = [port for port, up in record.up.items() if not up]
     if down and len(down) < len(record.up) / 2:
         text = f"{', '.join(map(str, down))}: not active while the others are"
@@ -42,8 +74,25 @@ def judge_ports(record: Ports) -> Judgement:
         text = f"every port runs at 1/{min(below.values()):.1f} or less of the speed of its interface"
         return Judgement("uniform_slowdown", reasons=[Reason("below_expected", text)])
     if len(record.rate) < 2:
-        return Judgement("healthy", reasons=[Reason("all_active", "every port is active; no rates to compare")])
-    return judge_per_rank(PerRank(record.rate, "low", metric="link rate"))
+        answer = Judgement("healthy", reasons=[Reason("all_active", "every port is active; no rates to compare")])
+    else:
+        answer = judge_per_rank(PerRank(record.rate, "low", metric="link rate"))
+    return _with_trouble(answer, record) if answer.outcome == "healthy" else answer
+
+
+def _with_trouble(answer: Judgement, record: Ports) -> Judgement:
+    """Ports that are all up and alike: one that was down time and again says so in its counts."""
+    judged = {
+        name: judge_errors(ErrorCounts([counts], [None])) for name, counts in record.trouble.items() if counts
+    }
+    named = {name: found for name, found in judged.items() if found.suspects}
+    if not named:
+        return answer
+    text = "; ".join(f"{name}: {found.suspects[0].name} has nearly all" for name, found in named.items())
+    suspects = {suspect.name: suspect for found in named.values() for suspect in found.suspects}
+    if len(suspects) > 1:
+        return inconclusive("not_separated", f"the counts point at different ports: {text}")
+    return Judgement("localized", list(suspects.values()), [Reason("errors_at_one_port", text)])
 
 
 def judge_errors(record: ErrorCounts) -> Judgement:

@@ -161,11 +161,25 @@ class Rounds:
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """States of ports: up or not, and the rate of the link (None where it is not stated)."""
+    """Ports, and what each that states it says.
+
+    Parameters
+    ----------
+    up : mapping of label to bool
+        Whether it is active.
+    rate, expected : mapping of label to float
+        Of its link, and what its interface could do; Gbit/s.
+    kind : mapping of label to str
+        Link layer: an Ethernet port beside InfiniBand ones serves something else.
+    trouble : mapping of str to mapping
+        Counts of its own trouble, by counter.
+    """
 
     up: Mapping[Label, bool]
     rate: Mapping[Label, float]
     expected: Mapping[Label, float]
+    kind: Mapping[Label, str] = field(default_factory=dict)
+    trouble: Mapping[str, Mapping[Label, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

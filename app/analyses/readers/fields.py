@@ -85,6 +85,11 @@ def is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
+def is_scalar(value: object) -> bool:
+    """Whether a JSON value is a number, or a text that begins like one."""
+    return is_number(value) or (isinstance(value, str) and bool(re.match(r"[<\d.]", value.strip())))
+
+
 def is_numbered(name: str) -> bool:
     """Whether a key names a rank, node, NIC... by number, so not a condition."""
     return bool(_NUMBERED.fullmatch(name.strip()))

@@ -9,9 +9,10 @@ from typing import Any
 
 from app.analyses.errors import UnreadableInput
 from app.analyses.readers.classes import hosts_of, nic_classes
-from app.analyses.readers.fields import Document, Shape, is_number, labels_once, scalar
-from app.analyses.readers.numbers import bad_side, is_missing, label, positive
-from app.analyses.records import ErrorCounts, Label, LinkStates, PerRank, Ports, Record, Unjudged
+from app.analyses.readers.fields import Document, Shape, is_scalar, labels_once, scalar
+from app.analyses.readers.numbers import bad_side, label, positive
+from app.analyses.readers.port_states import STATES, is_state, read_states
+from app.analyses.records import ErrorCounts, Label, LinkStates, PerRank, Record, Unjudged
 
 ERRORS = re.compile(
     r"err|fail|discard|drop|crc|ber\b|replay|recover|symbol|down|flap|retr|timeout|bad|corrupt|violation"
@@ -23,7 +24,6 @@ _CAUSED = r"remote|relay|wait|pause|congest|(?<![a-z])(pfc|cnp|ecn)"
 _SECOND_HAND = re.compile(rf"{_CAUSED}|discard", re.IGNORECASE)
 _ONLY_CAUSED = re.compile(_CAUSED, re.IGNORECASE)
 _BIT_ERRORS = re.compile(r"(^|[^a-z])ber([^a-z]|$)|bit.?error|error.?rate", re.IGNORECASE)
-_STATES = {"state", "operstate"}
 _TRAFFIC = re.compile(
     r"bytes|\bb/s|packets|frames|words|xmit|rcv_data|traffic|messages|utili[sz]|(?<![a-z])(sent|received|tx|rx)(?![a-z])",
     re.IGNORECASE,
@@ -46,19 +46,17 @@ def read_port_counters(document: Document) -> Record:
     values = document.data["values"]
     if not isinstance(values, Mapping) or not values:
         raise Shape("values must name each port")
-    if all(map(_is_scalar, values.values())):
+    if all(map(is_state, values.values())):
+        return read_states({str(name): {"state": value} for name, value in values.items()})
+    if all(map(is_scalar, values.values())):
         return _one_counter(document, values)
     if not all(isinstance(value, Mapping) for value in values.values()):
         raise Shape("each port must have one value or an object of values")
-    if any(_STATES & {str(key).lower() for key in value} for value in values.values()):
+    if any(STATES & {str(key).lower() for key in value} for value in values.values()):
         return read_states({str(name): value for name, value in values.items()})
     if any("others" in value or "peer" in value for value in values.values()):
         return _error_runs(document, values)
     return _several_counters(values)
-
-
-def _is_scalar(value: object) -> bool:
-    return is_number(value) or (isinstance(value, str) and bool(re.match(r"[<\d.]", value.strip())))
 
 
 def _one_counter(document: Document, values: Mapping[str, Any]) -> Record:
@@ -114,42 +112,6 @@ def _uncensored(
     return {name: 0.0 if name in hidden else value for name, value in counts.items()}
 
 
-def read_states(values: Mapping[str, Mapping[str, Any]]) -> Ports:
-    """Ports with a ``state`` or ``operstate``, a rate, and perhaps the speed of the interface.
-
-    Parameters
-    ----------
-    values : mapping of str to mapping
-        Fields of each port; their names in capitals or not.
-
-    Raises
-    ------
-    UnreadableInput
-        When no port states whether it is up.
-    """
-    up: dict[Label, bool] = {}
-    rate: dict[Label, float] = {}
-    expected: dict[Label, float] = {}
-    for name, given in values.items():
-        port = label(name)
-        fields = {str(key).lower(): value for key, value in given.items()}
-        known = {
-            key: str(fields[key]).lower() for key in _STATES & fields.keys() if not is_missing(str(fields[key]))
-        }
-        if known:
-            active = known.get("state", "active").split(": ")[-1].startswith("active")
-            up[port] = active and known.get("operstate", "up") not in {"down", "lowerlayerdown"}
-        for key, value in fields.items():
-            if key.startswith("rate") and (is_number(value) or _is_scalar(value)):
-                place = f"values.{name}.{key}"
-                rate[port] = positive(scalar(re.split(r"[ a-zA-Z]", str(value).strip())[0], place), place)
-            elif key == "speed" and re.fullmatch(r"0*[1-9]\d{0,9}", str(value)):
-                expected[port] = int(value) / 1000
-    if not up:
-        raise UnreadableInput("no_values", "no port states whether it is up", "values")
-    return Ports(up, rate, expected)
-
-
 def _error_runs(document: Document, values: Mapping[str, Any]) -> ErrorCounts:
     """``{run: {port: count, "others": count, "peer": name}}``."""
     runs: list[dict[Label, float]] = []
@@ -157,7 +119,7 @@ def _error_runs(document: Document, values: Mapping[str, Any]) -> ErrorCounts:
     for name, fields in values.items():
         counts: dict[Label, float] = {}
         for key, value in fields.items():
-            if key != "peer" and _is_scalar(value):
+            if key != "peer" and is_scalar(value):
                 counts[_with_host(document, str(key))] = scalar(value, f"values.{name}.{key}")
         runs.append(counts)
         peer = fields.get("peer")
@@ -191,7 +153,7 @@ def _several_counters(values: Mapping[str, Any]) -> Record:
         counts = {
             counter: 0.0 if _censored(count) else scalar(count, f"values.{name}.{counter}")
             for counter, count in fields.items()
-            if counter in chosen and _is_scalar(count)
+            if counter in chosen and is_scalar(count)
         }
         if counts:
             run[names[name]] = sum(counts.values())

@@ -12,10 +12,10 @@ import numpy as np
 from app.analyses.errors import UnreadableInput, at_line
 from app.analyses.readers.lines import cells
 from app.analyses.readers.matrix_cells import MAX_RANKS, check_values
-from app.analyses.readers.normalised_ports import read_states
 from app.analyses.readers.numbers import bad_side, is_missing, is_summary, label, number
 from app.analyses.readers.pair_tables import is_pairs, read_pairs
 from app.analyses.readers.per_rank_tables import is_per_rank, read_per_rank, read_wide
+from app.analyses.readers.port_states import read_states
 from app.analyses.readers.table import Row, Table, as_table, read_rows
 from app.analyses.readers.units import check_units
 from app.analyses.records import (

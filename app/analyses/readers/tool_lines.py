@@ -28,9 +28,6 @@ _LINK = re.compile(r"^\s*Link (\d+):\s*(<inactive>|[\d.]+ GB/s|\S+)")
 _DCGM_GPU, _DCGM_LINKS = re.compile(r"^\s*gpuId (\d+):"), re.compile(r"^\s*([UDX_](\s+[UDX_])*)\s*$")
 _ROUND = re.compile(r"[Rr]ound \d+")
 _BARE_PAIR = re.compile(r"^\s*([\w.:-]+)\s*,\s*([\w.:-]+)\s+([\d.]+)\s*(#.*)?$")
-#: Of a line with single blanks.
-_IB_HOST = re.compile(r"^CA: ?(.+?)(?: HCA-\d+| mlx\S*)?:$")
-_IB_LINK = re.compile(r"==\(\s*(\d+)X\s+([\d.]+) Gbps")
 _NCCL_ROW = re.compile(
     r"(\d{1,15})\s+\d+\s+(?:float|half|bfloat16|int\w*|uint\w*|double|fp\w*)\s+\w+\s+(-?\d+\s+)?(\S.*)$"
 )
@@ -136,21 +133,6 @@ def _round_body(text: str) -> str | None:
     return text[start + 1 : end] if 0 <= start < end else None
 
 
-def read_iblinkinfo(text: str) -> Reading:
-    """``iblinkinfo``: the speed of the link of each host; switches' own nodes set no reference."""
-    values: dict[Label, float] = {}
-    host = None
-    for line in split_lines(text):
-        if match := _IB_HOST.match(" ".join(line.words)):
-            host = None if "aggregation" in match[1].lower() else match[1]
-        elif line.text.lstrip().startswith("Switch:"):
-            host = None
-        elif host is not None and (match := _IB_LINK.search(line.text)):
-            values[host] = int(match[1]) * positive(number(match[2], at_line(line.number)), at_line(line.number))
-            host = None
-    return Reading("iblinkinfo", PerRank(values, "low", metric="link rate"))
-
-
 def read_nccl_tests(text: str) -> Reading:
     """nccl-tests output: one curve of the whole collective."""
     curve = []
@@ -175,7 +157,7 @@ def looks_like(lines: Sequence[Line]) -> str | None:
         ("node-check", lambda t: _round_body(t) is not None),
         ("nvidia-smi-nvlink", _LINK.match),
         ("dcgm-nvlink", _DCGM_GPU.match),
-        ("iblinkinfo", _IB_LINK.search),
+        ("iblinkinfo", lambda t: "==(" in t),
         ("nccl-tests", lambda t: _NCCL_ROW.search(t) or (t.startswith("#") and "busbw" in t)),
     )
     for name, check in checks:
