@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from app.analyses.detect import read
-from app.analyses.judge_matrix import judge_matrix
 from app.analyses.judge_pairs import judge_pairs
 from app.analyses.judge_ports import judge_errors, judge_links, judge_ports
 from app.analyses.judge_ranks import judge_per_rank, judge_rounds, judge_scenarios, judge_sweeps, judge_totals
+from app.analyses.judge_waits import judge_any
 from app.analyses.judging import inconclusive
 from app.analyses.records import (
     Analysis,
@@ -65,7 +65,7 @@ def judge(record: Record) -> Judgement:
 
 def _judge_matrices(matrices: Sequence[PathMatrix]) -> Judgement:
     """All matrices of a paste: whoever one of them accuses; healthy only when all are."""
-    answers = [judge_matrix(matrix) for matrix in matrices]
+    answers = judge_any(matrices)
     reasons = [reason for answer in answers for reason in answer.reasons]
     suspects: dict[str, Suspect] = {}
     for answer in answers:

@@ -11,6 +11,7 @@ from app.analyses.readers.deepep_lines import read_deepep
 from app.analyses.readers.lines import Line, split_lines
 from app.analyses.readers.matrix_text import has_blocks, is_deepxtrace, read_blocks, read_deepxtrace
 from app.analyses.readers.normalised import read_normalised
+from app.analyses.readers.pair_lines import read_pair_lines
 from app.analyses.readers.port_states import read_iblinkinfo
 from app.analyses.readers.tables import read_table
 from app.analyses.records import Bad, Reading
@@ -29,7 +30,7 @@ _BY_NAME: dict[str, Callable[[str], Reading]] = {
     "table": read_table,
     "latency-matrix": lambda text: _matrix(text, "high"),
     "bandwidth-matrix": lambda text: _matrix(text, "low"),
-    "pairs-text": tools.read_bare_pairs,
+    "pairs-text": read_pair_lines,
     "nic-check": tools.read_nic_check,
     "deepep": read_deepep,
     "nvidia-smi-nvlink": tools.read_nvlink,

@@ -39,8 +39,8 @@ def judge_ports(record: Ports) -> Judgement:
     answers = [_judge_layer(part) if len(part.up) > 2 else _few(part) for part in parts]
     suspects = [suspect for answer in answers for suspect in answer.suspects]
     reasons = [reason for answer in answers for reason in answer.reasons]
-    worst = next((answer.outcome for answer in answers if answer.outcome != "healthy"), "healthy")
-    return Judgement("localized" if suspects else worst, suspects, reasons)
+    worst = next((answer for answer in answers if answer.outcome != "healthy"), answers[0])
+    return Judgement("localized" if suspects else worst.outcome, suspects, reasons)
 
 
 def _of_layer(record: Ports, layer: str) -> Ports:

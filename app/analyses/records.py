@@ -82,6 +82,8 @@ class PathMatrix:
         What it shows, for reasons.
     in_gb : bool
         The values are gigabytes a second, so that their size tells the fabric.
+    wait : bool
+        Row waited for column: whoever others wait for is slow, who waits long is early.
     """
 
     labels: Sequence[Label]
@@ -93,6 +95,7 @@ class PathMatrix:
     title: str = "matrix"
     in_gb: bool = False
     topology: Topology | None = None
+    wait: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from scripts.benchmarks.shared import ABOVE, KINDS, SIGMA
 
 SEED = 5300
 JOB_SECONDS = 600.0
+PATH_MS = {"same_host": 1.0, "cross_host": 1.0}
 
 
 def shared_http() -> Result:
@@ -21,7 +22,8 @@ def shared_http() -> Result:
 
     The healthy job says what it could have seen with the noise of this machine; faults are as far above it as in
     the simulated benchmark. Steps take as long as the emulator's defaults say: where they are shorter, the work of
-    64 emulated ranks on a few cores is taken for the cost of sends, which no injected fault makes slower.
+    64 emulated ranks on a few cores is taken for the cost of sends, which no injected fault makes slower. Sends take
+    equally long within hosts and between them, so that what a job could have seen holds for both.
     """
     from app.cli.demo import REQUEST, register
     from app.cli.stack import Stack
@@ -29,7 +31,7 @@ def shared_http() -> Result:
     from app.localization.trials import RandomParts
 
     jobs = int(os.environ.get("SHARED_JOBS", "10"))
-    emulated = EmulatedReplica(gpus=64, hosts=8, noise_sigma=SIGMA, seed=SEED)
+    emulated = EmulatedReplica(gpus=64, hosts=8, noise_sigma=SIGMA, seed=SEED, path_ms=PATH_MS)
     with (
         emulated as replica,
         Stack(workers=1, settings={"probe_timeout_s": "10"}) as stack,

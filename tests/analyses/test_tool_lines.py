@@ -146,3 +146,75 @@ def test_a_gpu_whose_links_are_all_slow_is_one_suspect() -> None:
     both = links(8, gpu_2=[12.5] * 4, gpu_4=[25, 12.5, 25, 25])
     assert named(both) == [("gpu", ("gpu 2",)), ("path", ("gpu 4 link 1",))]
     assert codes(links(8, gpu_2=[12.5] * 2)) == {"two_levels"}
+
+
+ROUNDS = [
+    "{2: 20.307, 3: 20.265, 0: 206.872, 1: 151.752}",
+    "{2: 20.307, 3: 20.265, 0: 23.174, 1: 135.961}",
+    "{2: 20.1, 3: 20.2, 0: 20.3, 1: 20.6}",
+]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\n".join(f"[INFO] Round {i}: The node elapsed time are {times}" for i, times in enumerate(ROUNDS)),
+        "\n[INFO] waiting for Round 1, {}\n".join(f"Round {i}: {times}" for i, times in enumerate(ROUNDS)),
+        "\n".join(f"The elapsed time of nodes are {times}" for times in ROUNDS),
+    ],
+)
+def test_rounds_of_a_node_check_among_other_lines(text: str) -> None:
+    answer = analyze(text)
+    assert (answer.format, named(answer)) == ("node-check", [("gpu", (1,))])
+
+
+def test_a_round_that_several_nodes_logged_is_one_round() -> None:
+    line = f"Round 0: The node elapsed time are {ROUNDS[0]}\n"
+    assert codes(analyze(line * 4)) == {"not_repeated"}
+
+
+def test_rounds_that_are_cut_or_of_something_else_are_no_rounds() -> None:
+    times = "Round 0: The node elapsed time are {0: 1, 1: 1, 2: 1}\n"
+    assert refused(times + times.replace("Round 0", "Round 1").replace("2: 1}", "")) == ("bad_number", "line 2")
+    assert refused(times.replace("1: 1", "1: x")) == ("bad_number", "line 1")
+    for body in ("{loss: 0.1, acc: 0.9, f1: 0.8}", "scores {0: 0.1, 1: 0.9, 2: 0.8}"):
+        assert analyze("\n".join(f"Round {i}: {body}" for i in range(3))).format == "table"
+
+
+def pair_lines(between: str, end: str, n: int = 6, name: str = "node") -> str:
+    return "".join(
+        f"{name}{a}{between}{name}{b}{end.format(12.1 if 3 in (a, b) else 45.0 + 0.1 * b)}\n"
+        for a in range(n)
+        for b in range(a + 1, n)
+    )
+
+
+@pytest.mark.parametrize(
+    ("between", "end", "name", "slow"),
+    [
+        (" <-> ", ": {} GB/s", "node", "node3"),
+        (" -> ", "  {} GB/s", "GPU", "GPU3"),
+        (" -> ", ": {}GB/s (busbw)", "GPU ", "GPU 3"),
+        (",", "   {} GB/s", "node", "node3"),
+        ("→", " = {} Gbit/s", "10.0.0.", "10.0.0.3"),
+        (" <-> ", ": {} GB/s", "rank ", 3),
+    ],
+)
+def test_a_pair_a_line_with_its_unit(between: str, end: str, name: str, slow: int | str) -> None:
+    answer = analyze("# pairs\n" + pair_lines(between, end, name=name))
+    assert (answer.format, named(answer)) == ("pairs-text", [("gpu", (slow,))])
+
+
+def test_pairs_without_a_unit_or_with_two_name_nobody() -> None:
+    assert codes(analyze(pair_lines(" <-> ", ": {}"))) == {"unit_missing"}
+    assert codes(analyze(pair_lines(",", " {} %"))) == {"unit_missing"}
+    assert refused(pair_lines(",", " {} GB/s") + "node8,node9 45000 MB/s\n") == ("mixed_units", "line 16")
+    assert refused(pair_lines(",", " {} GB/s") + "node8,node9 45\n") == ("mixed_units", "line 16")
+    assert refused(pair_lines(",", " {} GB/s") + "node8,node8 45 GB/s\n") == ("bad_pair", "line 16")
+    assert refused(pair_lines(",", " {} GB/s") + "node8 is down\n") == ("bad_number", "line 16")
+
+
+def test_a_comment_on_pairs_tells_their_kind() -> None:
+    lines = "a,b 50 GB/s\nc,d 50.1 GB/s\ne,f 50.2 GB/s\na,d 25 GB/s{0}\nc,f 25 GB/s{0}\na,f 25 GB/s{0}\n"
+    assert codes(analyze(lines.format(" # across leaves"))) == {"hop_classes"}
+    assert "hop_classes" not in codes(analyze(lines.format(" # slow!")))

@@ -52,7 +52,7 @@ def read_deepxtrace(text: str) -> Reading:
             rows[rank] = line.number, cells(match[2].replace(",", " ").split(), line.number)
     matrix, notes = _square(_Block("deepxtrace waits", 1, rows, None, cut))
     check_values(matrix, "rank rows", wait=True)
-    record = MatrixSet([PathMatrix(list(range(len(matrix))), matrix, "high", title="waits")])
+    record = MatrixSet([PathMatrix(list(range(len(matrix))), matrix, "high", title="waits", wait=True)])
     return Reading("deepxtrace", record, notes)
 
 

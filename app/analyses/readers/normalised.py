@@ -18,6 +18,7 @@ from app.analyses.records import Matrix, MatrixSet, PathMatrix, Reading, Reason,
 
 FORMAT = "normalised"
 
+_WAIT = re.compile(r"wait|idle|barrier|blocked|recv cost", re.IGNORECASE)
 _NOT_JUDGED = {
     "run_list": "whole runs under different conditions do not name a component",
     "engine_metrics": "counts of requests show how load was spread, not who is slow",
@@ -98,7 +99,9 @@ def _matrix(document: Document) -> Record:
     values = _cells(document.data["values"], "values")
     n = len(values)
     bad = document.bad()
-    check_values(values, "values", wait=document.is_wait())
+    # The latency of a collective between two is no wait for a third.
+    wait = bad == "high" and bool(_WAIT.search(document.unit))
+    check_values(values, "values", wait=wait)
     placement = document.placement([str(i) for i in range(n)])
     baseline = None
     if document.data.get("baseline") is not None:
@@ -115,6 +118,7 @@ def _matrix(document: Document) -> Record:
         hosts is not None and len(set(hosts)) == 1,
         baseline,
         in_gb=document.unit == "GB/s",
+        wait=wait,
     )
     return MatrixSet([matrix])
 

@@ -1,4 +1,4 @@
-"""Line formats of tools: pairs, NIC loopback checks, link states, node checks, nccl-tests, iblinkinfo."""
+"""Line formats of tools: NIC loopback checks, link states, node checks, nccl-tests, iblinkinfo."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from app.analyses.errors import UnreadableInput, at_line
-from app.analyses.readers import deepep_lines
+from app.analyses.readers import deepep_lines, pair_lines
 from app.analyses.readers.classes import hosts_of, nic_classes
 from app.analyses.readers.lines import Line, split_lines
 from app.analyses.readers.normalised_ports import LINK_LETTERS
@@ -26,24 +26,12 @@ _NIC_LOW = re.compile(r"^\s*([\w.-]+)\s*:\s*([\w./-]+)\s*:\s*bandwidth is low ([
 _GPU = re.compile(r"^\s*GPU (\d+):")
 _LINK = re.compile(r"^\s*Link (\d+):\s*(<inactive>|[\d.]+ GB/s|\S+)")
 _DCGM_GPU, _DCGM_LINKS = re.compile(r"^\s*gpuId (\d+):"), re.compile(r"^\s*([UDX_](\s+[UDX_])*)\s*$")
-_ROUND = re.compile(r"[Rr]ound \d+")
-_BARE_PAIR = re.compile(r"^\s*([\w.:-]+)\s*,\s*([\w.:-]+)\s+([\d.]+)\s*(#.*)?$")
+_ROUND = re.compile(r"[Rr]ound \d+|elapsed times? of (?:the )?nodes|nodes? elapsed times?")
+_OF_TIME = re.compile(r"time|elapsed|second|node|took|check|duration|cost", re.IGNORECASE)
+_TIME_OF_NODE = re.compile(r"\s*['\"]?(?=[\w.-]* ?\d)[\w.-]+(?: \d+)?['\"]?\s*:\s*[\d.+-]")
 _NCCL_ROW = re.compile(
     r"(\d{1,15})\s+\d+\s+(?:float|half|bfloat16|int\w*|uint\w*|double|fp\w*)\s+\w+\s+(-?\d+\s+)?(\S.*)$"
 )
-
-
-def read_bare_pairs(text: str) -> Reading:
-    """``a,b   49.36``: which values are bad is not said."""
-    for line in split_lines(text):
-        match = _BARE_PAIR.match(line.text)
-        if match is None:
-            raise UnreadableInput(
-                "bad_number", f"{line.text.strip()[:40]!r} is no pair and value", at_line(line.number)
-            )
-        positive(number(match[3], at_line(line.number)), at_line(line.number))
-    text = "pairs without a unit: high or low values may be the bad ones; state a unit column (GB/s, us)"
-    return Reading("pairs-text", Unjudged("unit_missing", text))
 
 
 def read_nic_check(text: str) -> Reading:
@@ -106,31 +94,56 @@ def _some_links(links: dict[Label, list[float | None]]) -> LinkStates:
 
 
 def read_rounds_text(text: str) -> Reading:
-    """``Round 0: ... {node: seconds, ...}``; a last round that is clean again ends the evidence."""
-    rounds = []
+    """``Round 0: ... {node: seconds, ...}`` among other lines; a clean last round ends the evidence.
+
+    Raises
+    ------
+    UnreadableInput
+        When a round is cut off, names a node twice, or has a time that is none; or when there is no round.
+    """
+    rounds: list[dict[Label, float]] = []
     for line in split_lines(text):
-        body = _round_body(line.text)
+        body, place = _round_body(line.text), at_line(line.number)
         if body is None:
-            raise UnreadableInput(
-                "bad_number", "a round needs {node: seconds, ...} in one line", at_line(line.number)
-            )
+            if _is_cut(line.text):
+                raise UnreadableInput("bad_number", "a round needs {node: seconds, ...} in one line", place)
+            continue
         values: dict[Label, float] = {}
         for item in body.split(","):
             name, _, value = item.partition(":")
             node = label(name.strip().strip("'\""))
             if node in values:
-                raise UnreadableInput("named_twice", f"node {node} stands there twice", at_line(line.number))
-            values[node] = number(value, at_line(line.number))
-        rounds.append(values)
+                raise UnreadableInput("named_twice", f"node {node} stands there twice", place)
+            values[node] = number(value, place)
+        # Every node logs the round: the same times once more are no second round.
+        if values not in rounds[-1:]:
+            rounds.append(values)
+    if not rounds:
+        raise UnreadableInput("no_values", "no line has a round with {node: seconds, ...}")
     return Reading("node-check", Rounds(rounds))
 
 
 def _round_body(text: str) -> str | None:
-    """What stands in braces after the word round and its number."""
-    match = _ROUND.search(text)
-    start = text.find("{", match.end()) if match else -1
+    """What stands in braces after what a node check calls its times."""
+    start = _round_start(text)
     end = text.rfind("}")
-    return text[start + 1 : end] if 0 <= start < end else None
+    return text[start:end] if 0 < start < end else None
+
+
+def _round_start(text: str) -> int:
+    """Where the times of a round begin, behind the brace; 0 where none do: rounds of a training have scores."""
+    match = _ROUND.search(text)
+    start = text.find("{", match.end()) + 1 if match else 0
+    if not match or not start or not _TIME_OF_NODE.match(text, start):
+        return 0
+    words = text[match.start() : start]
+    return (
+        start if _OF_TIME.search(words) or not re.search(r"[A-Za-z]", words[match.end() - match.start() :]) else 0
+    )
+
+
+def _is_cut(text: str) -> bool:
+    return _round_start(text) > 0 and "}" not in text
 
 
 def read_nccl_tests(text: str) -> Reading:
@@ -163,4 +176,4 @@ def looks_like(lines: Sequence[Line]) -> str | None:
     for name, check in checks:
         if any(check(line.text) for line in lines[:200]):
             return name
-    return "pairs-text" if _BARE_PAIR.match(lines[0].text) else None
+    return "pairs-text" if pair_lines.starts_with_path(lines) else None
