@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -63,9 +63,14 @@ def judge(record: Record) -> Judgement:
     return _JUDGES[type(record)](record)
 
 
-def _judge_matrices(matrices: Sequence[PathMatrix]) -> Judgement:
-    """All matrices of a paste: whoever one of them accuses; healthy only when all are."""
-    answers = judge_any(matrices)
+def _judge_matrices(record: MatrixSet) -> Judgement:
+    """All matrices of a paste: whoever one of them accuses; healthy only when all are.
+
+    Lists beside matrices only add whom they accuse: GPUs of several sockets differ in what hosts give them.
+    """
+    answers = judge_any(record.matrices)
+    lists = [judge_per_rank(values) for values in record.lists]
+    answers += [answer for answer in lists if answer.suspects or not record.matrices]
     reasons = [reason for answer in answers for reason in answer.reasons]
     suspects: dict[str, Suspect] = {}
     for answer in answers:
@@ -83,7 +88,7 @@ def _judge_matrices(matrices: Sequence[PathMatrix]) -> Judgement:
 def _placed(record: Record, topology: Topology) -> Record:
     """The record with a topology, where that covers all ranks."""
     if isinstance(record, MatrixSet):
-        return MatrixSet([_placed_matrix(matrix, topology) for matrix in record.matrices])
+        return replace(record, matrices=[_placed_matrix(matrix, topology) for matrix in record.matrices])
     if isinstance(record, PairList):
         return replace(record, placement=topology.hosts(), topology=topology)
     if isinstance(record, PerRank) and topology.covers(list(record.values)):
@@ -100,7 +105,7 @@ def _placed_matrix(matrix: PathMatrix, topology: Topology) -> PathMatrix:
 
 
 _JUDGES: dict[type, Callable[[Any], Judgement]] = {
-    MatrixSet: lambda record: _judge_matrices(record.matrices),
+    MatrixSet: _judge_matrices,
     PairList: judge_pairs,
     PerRank: judge_per_rank,
     Scenarios: judge_scenarios,

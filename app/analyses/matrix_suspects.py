@@ -152,7 +152,7 @@ def _near_each_other(fit: Fit, groups: Sequence[Ints]) -> bool:
 
 def find_paths(matrix: PathMatrix, classes: HopClasses, fit: Fit, found: Findings) -> None:
     """Slow paths between ranks that are not slow, folded into a group where they are all between two blocks."""
-    excess, both = _path_excess(fit)
+    excess, both = _path_excess(fit, one_way=not matrix.over_host)
     pairs = [(int(i), int(j)) for i, j in np.argwhere(np.triu(np.isfinite(excess), 1))]
     pairs = _fold_blocks(matrix, classes, fit, pairs, found)
     if not pairs:
@@ -181,14 +181,17 @@ def _why_not(classes: HopClasses, fit: Fit, excess: Matrix, pairs: list[tuple[in
     return ""
 
 
-def _path_excess(fit: Fit) -> tuple[Matrix, Matrix]:
-    """Excess of each slow path (NaN where it is not slow), and whether both directions show it."""
+def _path_excess(fit: Fit, *, one_way: bool) -> tuple[Matrix, Matrix]:
+    """Excess of each slow path (NaN where it is not slow), and whether both directions show it.
+
+    ``one_way``: whether one direction alone is enough.
+    """
     residual = fit.residual
     other = residual.T
     mean, least = (residual + other) / 2, np.minimum(residual, other)
     most = np.fmax(residual, other)
     both = (mean >= max(_LEAST_PATH, _PATH_SIGMAS * fit.sigma / np.sqrt(2))) & (least >= mean / 2)
-    one = ~both & (most >= max(_LEAST_ONE_WAY, _CELL_SIGMAS * fit.sigma))
+    one = ~both & one_way & (most >= max(_LEAST_ONE_WAY, _CELL_SIGMAS * fit.sigma))
     return np.where(both, mean, np.where(one, most, np.nan)), both
 
 

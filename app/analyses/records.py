@@ -84,6 +84,8 @@ class PathMatrix:
         The values are gigabytes a second, so that their size tells the fabric.
     wait : bool
         Row waited for column: whoever others wait for is slow, who waits long is early.
+    over_host : bool
+        Through the memory of the host, where what was measured first may be slow once, in one direction.
     """
 
     labels: Sequence[Label]
@@ -96,13 +98,15 @@ class PathMatrix:
     in_gb: bool = False
     topology: Topology | None = None
     wait: bool = False
+    over_host: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class MatrixSet:
-    """The matrices of one paste."""
+    """The matrices of one paste, and the tests of it that have one row: what each GPU exchanges with the host."""
 
     matrices: Sequence[PathMatrix]
+    lists: Sequence[PerRank] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,8 @@ def shared_http() -> Result:
 
     The healthy job says what it could have seen with the noise of this machine; faults are as far above it as in
     the simulated benchmark. Steps take as long as the emulator's defaults say: where they are shorter, the work of
-    64 emulated ranks on a few cores is taken for the cost of sends, which no injected fault makes slower. Sends take
-    equally long within hosts and between them, so that what a job could have seen holds for both.
+    64 emulated ranks on a few cores is taken for the cost of sends, which no injected fault makes slower. Sends
+    take equally long within hosts and between them, so that what a job could have seen holds for both.
     """
     from app.cli.demo import REQUEST, register
     from app.cli.stack import Stack

@@ -221,10 +221,12 @@ NOTE: The CUDA Samples are not meant for performance measurements.
     assert next(r.text for r in answer.reasons if r.code == "matrices_left_out").startswith("2 of 4")
 
 
-def test_tests_of_one_row_beside_matrices_are_left_out() -> None:
+def test_tests_of_one_row_beside_matrices_are_lists() -> None:
     vector = "memcpy CE CPU(row) -> GPU(column) bandwidth (GB/s)\n 0 1 2 3\n 0 55 55 20 55\nSUM x 185\n"
     local = "memcpy local GPU(column) bandwidth (GB/s)\n 0 1 2 3\n 0 900 900 900 900\nSUM y 3600\n"
-    assert analyze(f"nvbandwidth\n{vector}{local}{P2P}").outcome == "healthy"
+    answer = analyze(f"nvbandwidth\n{vector}{local}{P2P}")
+    assert [suspect.name for suspect in answer.suspects] == ["rank 2"]
+    assert analyze(f"nvbandwidth\n{vector.replace('55 20', '55 54')}{local}{P2P}").outcome == "healthy"
 
 
 def test_a_matrix_in_markdown_with_units_and_bold() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 
 from app.analyses.errors import UnreadableInput, at_line
@@ -25,15 +26,21 @@ class Line:
         return self.text.split()
 
 
+_DRESSING = re.compile(r"\x1b\[[0-9;]{0,20}[A-Za-z]|^\[\d{1,6},\d{1,6}\]<std(?:out|err)>: ?", re.MULTILINE)
+
+
 def split_lines(text: str) -> list[Line]:
-    """All lines with something on them.
+    """All lines with something on them, without colours, quotation marks, and the ``[1,0]<stdout>:`` of mpirun.
 
     Raises
     ------
     UnreadableInput
         When a line is too long for any format.
     """
-    lines = [Line(i, line) for i, line in enumerate(text.splitlines(), 1) if line.strip()]
+    plain = _DRESSING.sub("", text).splitlines()
+    if all(line.startswith(">") for line in plain if line.strip()):
+        plain = [line[1:] for line in plain]
+    lines = [Line(i, line) for i, line in enumerate(plain, 1) if line.strip()]
     for line in lines:
         if len(line.text) > MAX_LINE:
             raise UnreadableInput("too_large", f"longer than {MAX_LINE} characters", at_line(line.number))

@@ -12,21 +12,36 @@ from app.analyses.errors import UnreadableInput, at_line
 from app.analyses.readers.lines import Line, cells, split_lines
 from app.analyses.readers.matrix_cells import MAX_RANKS, check_values
 from app.analyses.readers.numbers import bad_side
-from app.analyses.records import Bad, Matrix, MatrixSet, PathMatrix, Reading, Reason
+from app.analyses.records import Bad, Label, Matrix, MatrixSet, PathMatrix, PerRank, Reading, Reason
 
 _DEEPXTRACE = re.compile(r"rank\s*=\s*(\d{1,6})\s*\[([^\]]*)(\])?")
+_WAITS = re.compile(r"diagnose|wait|recv cost", re.IGNORECASE)
 _HEADER = re.compile(r"^\s*((?:D\\+D|GPU|CPU|Src->|src->|Src\\Dst)\s+)?((?:GPU\s*)?\d+(\s+(?:GPU\s*)?\d+)+)\s*$")
 _ROW = re.compile(r"^\s*(?:GPU\s*)?(\d{1,4})\s*:?\s+(\S.*)$")
 _CELL = re.compile(r"^(?:[+-]?[\d.,]+(?:[eE][+-]?\d+)?|N/A|n/a|-|–|—|X|nan|NaN|[+-]?inf)$")
 
 
 def is_deepxtrace(lines: Sequence[Line]) -> bool:
-    """Whether rows look like ``rank=0 [1 2 3]``."""
-    return any(_DEEPXTRACE.search(line.text) for line in lines[:50])
+    """Whether rows look like ``rank=0 [1 2 3]``, or like ``[1 2 3]`` below a line that speaks of waits."""
+    if any(_DEEPXTRACE.search(line.text) for line in lines[:50]):
+        return True
+    return any(_WAITS.search(line.text) for line in lines[:50]) and len(_bare_rows(lines)) > 2
+
+
+def _bare_rows(lines: Sequence[Line]) -> list[tuple[Line, str]]:
+    """Rows in brackets that do not name their rank."""
+    texts = [(line, line.text.strip()) for line in lines]
+    return [
+        (line, text[1:-1])
+        for line, text in texts
+        if text[:1] == "[" and text[-1:] == "]" and not set(text[1:-1]) - set("0123456789. ,\t")
+    ]
 
 
 def read_deepxtrace(text: str) -> Reading:
     """Read ``rank=i [...]`` rows: row = reporting rank, column = the peer that it waited for.
+
+    Rows that name no rank count up from 0.
 
     Raises
     ------
@@ -50,6 +65,13 @@ def read_deepxtrace(text: str) -> Reading:
                 text = f"rank {rank} stands in line {rows[rank][0]} already; give one snapshot"
                 raise UnreadableInput("named_twice", text, at_line(line.number))
             rows[rank] = line.number, cells(match[2].replace(",", " ").split(), line.number)
+    if not rows:
+        rows = {
+            i: (line.number, cells(row.replace(",", " ").split(), line.number))
+            for i, (line, row) in enumerate(_bare_rows(lines))
+        }
+    if not rows:
+        raise UnreadableInput("no_values", "no row such as rank=0 [1 2 3] was found", at_line(lines[0].number))
     matrix, notes = _square(_Block("deepxtrace waits", 1, rows, None, cut))
     check_values(matrix, "rank rows", wait=True)
     record = MatrixSet([PathMatrix(list(range(len(matrix))), matrix, "high", title="waits", wait=True)])
@@ -89,7 +111,13 @@ def read_blocks(text: str, side: Bad | None = None) -> Reading:
     lines = split_lines(text)
     blocks = _blocks(lines)
     newer = any("nvbandwidth" in line.text.lower() or "memcpy" in line.text for line in lines)
-    chosen, notes = _choose(blocks, side)
+    single = [block for block in blocks if _is_single(block)]
+    lists = [_list(block, bad) for block in single if (bad := bad_side(block.title)) is not None]
+    chosen, notes = (
+        _choose([block for block in blocks if block not in single], side)
+        if len(single) < len(blocks)
+        else ([], [])
+    )
     matrices = []
     for block in chosen:
         values, missing = _square(block)
@@ -99,11 +127,31 @@ def read_blocks(text: str, side: Bad | None = None) -> Reading:
         title = f"{_short(block.title)} (line {block.line})"
         matrices.append(
             PathMatrix(
-                list(range(len(values))), values, bad, one_host=True, title=title, in_gb="GB/s" in block.title
+                list(range(len(values))),
+                values,
+                bad,
+                one_host=True,
+                title=title,
+                in_gb="GB/s" in block.title,
+                over_host=_peer(block) == "disabled",
             )
         )
         notes += missing
-    return Reading("nvbandwidth" if newer else "p2pBandwidthLatencyTest", MatrixSet(matrices), notes)
+    return Reading("nvbandwidth" if newer else "p2pBandwidthLatencyTest", MatrixSet(matrices, lists), notes)
+
+
+def _is_single(block: _Block) -> bool:
+    """One row for the columns of a header: what each GPU exchanges with the host."""
+    row = block.rows.get(0)
+    return (
+        len(block.rows) == 1 and row is not None and block.header == list(range(len(row[1]))) and len(row[1]) > 2
+    )
+
+
+def _list(block: _Block, bad: Bad) -> PerRank:
+    (_, row), *_ = block.rows.values()
+    values: dict[Label, float] = {i: value for i, value in enumerate(row) if np.isfinite(value)}
+    return PerRank(values, bad, metric=f"{_short(block.title)} (line {block.line})")
 
 
 def _short(title: str) -> str:
@@ -140,7 +188,7 @@ def _blocks(lines: Sequence[Line]) -> list[_Block]:
                 text = f"row {rank} stands in line {current.rows[rank][0]} already"
                 raise UnreadableInput("named_twice", text, at_line(line.number))
             current.rows[rank] = line.number, cells(words, line.number, 2)
-        else:
+        elif not re.fullmatch(r"[\s=+|-]+", line.text):
             if current is not None and _looks_like_row(line, current):
                 text = f"{line.text.strip()[:40]!r} is neither a row nor a title"
                 raise UnreadableInput("bad_number", text, at_line(line.number))
