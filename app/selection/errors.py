@@ -59,6 +59,12 @@ class CountersError(InputError):
     what = "counters"
 
 
+class TolerancesError(InputError):
+    """Tolerances that cannot be."""
+
+    what = "tolerances"
+
+
 class SelectorError(SelectionError):
     """A rail selector was asked for what it cannot do; nothing was counted."""
 
