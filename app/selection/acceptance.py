@@ -21,7 +21,8 @@ from app.selection.traffic import Flow, flows, selected, without_direction
 class RailJudgement:
     """One rail; ``remote`` is null for a device that is not eligible and was selected all the same.
 
-    A rail that may end at several remotes names them all, joined by ``+``. Wire bytes are null when not known.
+    A rail that may end at several remotes names them all, joined by ``+``; ``remotes`` has them apart, which the
+    document leaves out. Wire bytes are null when not known.
     """
 
     local: str
@@ -31,10 +32,11 @@ class RailJudgement:
     target_wire_bytes: int | None
     result: Result
     reason: str
+    remotes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """As a document."""
-        return dict(vars(self))
+        return {name: value for name, value in vars(self).items() if name != "remotes"}
 
 
 @dataclass(frozen=True)
@@ -136,6 +138,7 @@ class _Case:
             target_wire_bytes=_total([target for _, _, target in wire]),
             result=result,
             reason=reason,
+            remotes=rail.remotes,
         )
 
     def _concluded(self, local: str, findings: Sequence[tuple[Result, str]]) -> tuple[Result, str]:

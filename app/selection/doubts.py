@@ -60,8 +60,8 @@ def _window(rails: Sequence[Rail], movement: Movement, known: Sequence[Flow], li
         return []
     elif all(_turned(rails, movement, flow, limits) for flow in known):
         text = (
-            "what was selected moved the other way: the records' op_type, or source and target of the counters, look"
-            " swapped"
+            "what was selected moved the other way: the records' op_type, or source and target of the"
+            " counters, look swapped"
         )
         return [Reason("direction_doubtful", text, decides=True, shakes=True)]
     elif all(_nothing_moved(movement, flow) for flow in known):

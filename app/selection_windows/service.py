@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy.orm import Session
 
 from app.kit.problems import Problem, invalid, not_found
-from app.selection.acceptance import judge
+from app.selection.acceptance import Judgement, judge
 from app.selection.counter_texts import read_counters
 from app.selection.counters import Movement
 from app.selection.errors import InputError, RailFileError
@@ -45,7 +45,7 @@ def create(
         topology_version=topology_version,
         records=len(records.pairs),
         upload=json.dumps(wanted.model_dump()),
-        judgement=judgement.to_dict(),
+        judgement=_stored(judgement),
     )
     db.add(window)
     db.flush()
@@ -71,6 +71,14 @@ def _read(name: str, given: Texts, reader: Callable[[str], Read]) -> Read:
         return reader(given if isinstance(given, str) else json.dumps(given))
     except InputError as error:
         raise _refused(name, error) from None
+
+
+def _stored(judgement: Judgement) -> dict[str, Any]:
+    """The judgement's document; rails with their remotes one by one, to find what sits at them."""
+    document = judgement.to_dict()
+    for shown, rail in zip(document["rails"], judgement.rails, strict=True):
+        shown["remotes"] = list(rail.remotes)
+    return document
 
 
 def _refused(name: str, error: InputError) -> Problem:
