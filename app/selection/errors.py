@@ -59,6 +59,10 @@ class CountersError(InputError):
     what = "counters"
 
 
+class UnitError(CountersError):
+    """Snapshots of another unit than was stated."""
+
+
 class TolerancesError(InputError):
     """Tolerances that cannot be."""
 

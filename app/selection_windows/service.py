@@ -16,9 +16,11 @@ from app.selection.counters import Movement
 from app.selection.errors import InputError, RailFileError
 from app.selection.rails import read_rails
 from app.selection.record import read_records
+from app.selection.tolerances import Tolerances
 from app.selection_windows import repository
 from app.selection_windows.models import SelectionWindow
 from app.selection_windows.schemas import SelectionWindowIn, Texts
+from app.settings import get_settings
 
 Read = TypeVar("Read")
 
@@ -36,8 +38,10 @@ def create(
     records = _read("records", wanted.records, read_records)
     rails = _read("rails", wanted.rails, read_rails)
     before, after = (_read(name, getattr(wanted, name), read_counters) for name in ("before", "after"))
+    settings = get_settings()
+    tolerances = Tolerances(below=settings.selection_below, above=settings.selection_above)
     try:
-        judgement = judge(records, rails, Movement(before, after, wanted.unit))
+        judgement = judge(records, rails, Movement(before, after, wanted.unit), tolerances)
     except InputError as error:
         raise _refused("rails" if isinstance(error, RailFileError) else "unit", error) from None
     window = SelectionWindow(
