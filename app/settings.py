@@ -10,6 +10,8 @@ from typing import Annotated, Any
 from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from app.selection.tolerances import ABOVE, BELOW, MAX_ABOVE
+
 LOOPBACK_NETWORKS = ["127.0.0.0/8", "::1/128"]
 HOUR_S = 3600.0
 DAY_S = 24 * HOUR_S
@@ -67,6 +69,15 @@ class Settings(BaseSettings):
         default=16 << 20,
         ge=1024,
         description="Largest request body of `POST /analyses` and selection windows: 10,000 records have 10 MB.",
+    )
+    selection_below: float = Field(
+        default=BELOW,
+        ge=0,
+        lt=1,
+        description="A rail's wire bytes may be less than its selected ones by this fraction.",
+    )
+    selection_above: float = Field(
+        default=ABOVE, ge=0, le=MAX_ABOVE, description="They may be more by this fraction: headers, retries."
     )
     probe_timeout_s: float = Field(default=30.0, gt=0, le=600, description="Deadline of one probe's requests.")
     warm_up_s: float = Field(
@@ -152,7 +163,13 @@ def describe() -> str:
 
 
 def _limits(schema: dict[str, Any]) -> str:
-    signs = {"exclusiveMinimum": "> ", "minimum": ">= ", "maximum": "<= ", "pattern": ""}
+    signs = {
+        "exclusiveMinimum": "> ",
+        "minimum": ">= ",
+        "exclusiveMaximum": "< ",
+        "maximum": "<= ",
+        "pattern": "",
+    }
     rules = {**schema, **next((kind for kind in schema.get("anyOf", ()) if kind.get("type") != "null"), {})}
     limits = [f"{sign}{rules[name]}" for name, sign in signs.items() if name in rules]
     return f" (`{', '.join(limits)}`)" if limits else ""

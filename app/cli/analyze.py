@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.cli.output import AsJson, Refused, problem, put_json, say
+from app.cli.output import MAX_INPUT_BYTES, AsJson, Refused, problem, put_json, say
 
 if TYPE_CHECKING:
     from app.analyses import Analysis, Suspect
 
-#: Bytes; a text of the most characters that an analysis takes, with some that need more than one byte.
-_MAX_BYTES = 40 * 2**20
 #: Reasons with which a suspect without a slowdown does not work at all.
 _DOWN = {"port_down", "link_down", "rank_refused"}
 
@@ -73,11 +71,11 @@ def _read(file: Path) -> str:
 
     try:
         with file.open("rb") as stream:
-            data = stream.read(_MAX_BYTES + 1)
+            data = stream.read(MAX_INPUT_BYTES + 1)
     except OSError as error:
         raise UnreadableInput("unreadable_file", f"{error.strerror or error}", file.name) from None
-    if len(data) > _MAX_BYTES:
-        raise UnreadableInput("too_large", f"at most {_MAX_BYTES} bytes are analysed", file.name)
+    if len(data) > MAX_INPUT_BYTES:
+        raise UnreadableInput("too_large", f"at most {MAX_INPUT_BYTES} bytes are analysed", file.name)
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -15,6 +15,9 @@ from pydantic import ValidationError
 if TYPE_CHECKING:
     from app.settings import Settings
 
+#: Bytes of a file of measurements: the most characters that an analysis takes, some of more than one byte.
+MAX_INPUT_BYTES = 40 * 2**20
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from app.cli.output import AsJson, Refused, problem, put_json, say
+from app.cli.output import MAX_INPUT_BYTES, AsJson, Refused, problem, put_json, say
+from app.selection.tolerances import ABOVE, BELOW
 
 if TYPE_CHECKING:
     from app.selection.acceptance import Judgement
+    from app.selection.errors import InputError
 
 selection = typer.Typer(help="Judge which rails carried the traffic.", no_args_is_help=True)
 
@@ -30,25 +32,56 @@ def judge(
     before: Annotated[Path, typer.Option(help="Port counters of source and target before the run.")],
     after: Annotated[Path, typer.Option(help="Port counters of source and target after it.")],
     unit: Annotated[str, typer.Option(help="What a count is: words4 (sysfs port_xmit_data) or bytes.")],
+    below: Annotated[
+        float, typer.Option(help="A rail's wire bytes may be less than its selected ones by this fraction.")
+    ] = BELOW,
+    above: Annotated[float, typer.Option(help="They may be more by this fraction.")] = ABOVE,
     as_json: AsJson = False,
 ) -> None:
     """Judge selection records against port counters. Exit status 0 for every answer, 2 for unreadable input."""
-    from app.selection.acceptance import judge as judge_rails
-    from app.selection.counter_texts import read_counters
-    from app.selection.counters import Movement, check_unit
-    from app.selection.errors import InputError
-    from app.selection.rails import read_rails
-    from app.selection.record import read_records
-
     try:
-        movement = Movement(_read(before, read_counters), _read(after, read_counters), check_unit(unit))
-        judgement = judge_rails(_read(records, read_records), _read(rails, read_rails), movement)
-    except (Refused, InputError) as error:
-        raise problem("unreadable_selection", str(error)) if as_json else Refused(str(error)) from None
+        judgement = _judged(
+            {"records": records, "rails": rails, "before": before, "after": after}, unit, below, above
+        )
+    except _Unreadable as error:
+        raise problem("unreadable_selection", str(error), error.at) if as_json else error from None
     if as_json:
         put_json(judgement.to_dict())
     else:
         _say(judgement)
+
+
+class _Unreadable(Refused):
+    """Input that cannot be judged; ``at`` is its place and what is wrong there."""
+
+    def __init__(self, text: str, place: str, message: str) -> None:
+        super().__init__(text)
+        self.at = (place, message)
+
+
+def _judged(files: Mapping[str, Path], unit: str, below: float, above: float) -> Judgement:
+    from app.selection.acceptance import judge as judge_rails
+    from app.selection.counter_texts import read_counters
+    from app.selection.counters import Movement, check_unit
+    from app.selection.errors import InputError, RailFileError, TolerancesError, UnitError
+    from app.selection.rails import read_rails
+    from app.selection.record import read_records
+    from app.selection.tolerances import Tolerances
+
+    try:
+        tolerances, stated = Tolerances(below=below, above=above), check_unit(unit)
+        first, last = (_read(files[name], read_counters) for name in ("before", "after"))
+        movement = Movement(first, last, stated)
+        read = _read(files["records"], read_records), _read(files["rails"], read_rails)
+        return judge_rails(*read, movement, tolerances)
+    except RailFileError as error:
+        raise _in_file(files["rails"], error) from None
+    except UnitError as error:
+        raise _in_file(files[error.field.partition(".")[0]], error) from None
+    except TolerancesError as error:
+        raise _Unreadable(f"--{error.field}: {error.message}", f"--{error.field}", error.message) from None
+    except InputError as error:  # the unit: what is in the files has been found at them
+        raise _Unreadable(str(error), f"--{error.field}", error.message) from None
 
 
 def _read(path: Path, reader: Callable[[str], Read]) -> Read:
@@ -56,13 +89,28 @@ def _read(path: Path, reader: Callable[[str], Read]) -> Read:
     from app.selection.errors import InputError
 
     try:
-        return reader(path.read_text(encoding="utf-8-sig"))
-    except InputError as error:
-        raise Refused(f"{path}: {error}") from None
-    except UnicodeDecodeError as error:
-        raise Refused(f"{path}: is not UTF-8: {error.reason} at byte {error.start}") from None
+        with path.open("rb") as stream:
+            data = stream.read(MAX_INPUT_BYTES + 1)
     except OSError as error:
-        raise Refused(f"{path}: {error.strerror}") from None
+        raise _of_file(path, error.strerror or str(error)) from None
+    if len(data) > MAX_INPUT_BYTES:
+        raise _of_file(path, f"larger than {MAX_INPUT_BYTES} bytes")
+    try:
+        return reader(data.decode("utf-8-sig"))
+    except InputError as error:
+        raise _in_file(path, error) from None
+    except UnicodeDecodeError as error:
+        raise _of_file(path, f"is not UTF-8: {error.reason} at byte {error.start}") from None
+
+
+def _of_file(path: Path, message: str) -> _Unreadable:
+    return _Unreadable(f"{path}: {message}", str(path), message)
+
+
+def _in_file(path: Path, error: InputError) -> _Unreadable:
+    """What is wrong in a file: line and field where they are known."""
+    place = [str(path), *([str(error.line)] if error.line else []), *([error.field] if error.field else [])]
+    return _Unreadable(f"{path}: {error}", ":".join(place), error.message)
 
 
 def _say(judgement: Judgement) -> None:

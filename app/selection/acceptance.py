@@ -3,44 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from app.selection.counters import Moved, Movement
 from app.selection.distribution import Distribution, distribution
-from app.selection.doubts import Reason, doubts
+from app.selection.doubts import UNIT_DOUBTFUL, WORD, Reason, doubts
 from app.selection.others import OtherPort, other_ports
 from app.selection.rails import Rail, check_names, listed
 from app.selection.record import Records
 from app.selection.results import Result, worst
+from app.selection.tolerances import Tolerances
 from app.selection.traffic import Flow, flows, selected, without_direction
-
-
-@dataclass(frozen=True)
-class Tolerances:
-    """How far wire bytes may lie from selected ones.
-
-    Parameters
-    ----------
-    below, above : float
-        Fractions of the selected bytes. Headers, acknowledgements and retries come on top; nothing may be missing.
-    other_bytes : int
-        What another port may move at most, bytes,
-    other_share : float
-        or as a fraction of all selected bytes, whichever is more.
-    """
-
-    below: float = 0.02
-    above: float = 0.10
-    other_bytes: int = 1 << 20
-    other_share: float = 0.005
 
 
 @dataclass(frozen=True)
 class RailJudgement:
     """One rail; ``remote`` is null for a device that is not eligible and was selected all the same.
 
-    A rail that may end at several remotes names them all, joined by ``+``. Wire bytes are null when not known.
+    A rail that may end at several remotes names them all, joined by ``+``; ``remotes`` has them apart, which the
+    document leaves out. Wire bytes are null when not known.
     """
 
     local: str
@@ -50,10 +32,11 @@ class RailJudgement:
     target_wire_bytes: int | None
     result: Result
     reason: str
+    remotes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """As a document."""
-        return dict(vars(self))
+        return {name: value for name, value in vars(self).items() if name != "remotes"}
 
 
 @dataclass(frozen=True)
@@ -95,7 +78,7 @@ def judge(
     by_device = selected(records.pairs)
     check_names(rails, by_device.keys(), movement.devices("target"))
     known = () if without_direction(records) else flows(records)
-    doubt = doubts(records, rails, movement, known, limits.below)
+    doubt = doubts(records, rails, movement, known, limits)
     case = _Case(records, _groups(rails), movement, limits, known, by_device)
     judged = [case.rail(rail) for rail in rails]
     shaky = [reason for reason in doubt if reason.shakes]
@@ -104,6 +87,8 @@ def judge(
     eligible = {rail.local for rail in rails}
     judged += [_stranger(name, n) for name, n in sorted(by_device.items()) if n and name not in eligible]
     allowed = max(limits.other_bytes, int(limits.other_share * sum(by_device.values())))
+    if any(reason.code == UNIT_DOUBTFUL for reason in doubt):
+        allowed *= WORD  # ports that stood still by the other unit are not accused of this one
     others = other_ports(movement, rails, allowed)
     results: list[Result] = [*(rail.result for rail in judged), *(port.result for port in others)]
     if any(reason.decides for reason in doubt):
@@ -153,6 +138,7 @@ class _Case:
             target_wire_bytes=_total([target for _, _, target in wire]),
             result=result,
             reason=reason,
+            remotes=rail.remotes,
         )
 
     def _concluded(self, local: str, findings: Sequence[tuple[Result, str]]) -> tuple[Result, str]:
@@ -171,10 +157,10 @@ def _compared(where: str, wanted: int, moved: Moved, limits: Tolerances) -> tupl
         return "inconclusive", f"{where}: counter {moved.trouble}"
     ratio = moved.wire_bytes / wanted
     text = f"{where}: {moved.wire_bytes} wire bytes are {ratio:.3f} of {wanted} selected"
-    if 1 - limits.below <= ratio <= 1 + limits.above:
+    if limits.allow(ratio):
         return "pass", text
-    hint = next((" (4 times: is the unit right?)" for odd in (4.0, 0.25) if 0.98 <= ratio / odd <= 1.1), "")
-    return "fail", f"{text}, not {1 - limits.below:.2f} to {1 + limits.above:.2f}{hint}"
+    hint = next((" (4 times: is the unit right?)" for odd in (4.0, 0.25) if limits.allow(ratio / odd)), "")
+    return "fail", f"{text}, not {limits}{hint}"
 
 
 def _groups(rails: Sequence[Rail]) -> dict[str, tuple[list[str], list[str]]]:
@@ -195,7 +181,7 @@ def _softened(rail: RailJudgement, why: Reason) -> RailJudgement:
     """A rail that only its counters accuse, when the counters cannot be believed."""
     if rail.result != "fail" or not rail.selected_bytes:
         return rail
-    return RailJudgement(**{**rail.to_dict(), "result": "inconclusive", "reason": f"{rail.reason}; {why.text}"})
+    return replace(rail, result="inconclusive", reason=f"{rail.reason}; {why.text}")
 
 
 def _stranger(name: str, n: int) -> RailJudgement:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, get_args
 
-from app.selection.errors import CountersError
+from app.selection.errors import CountersError, UnitError
 
 Side = Literal["source", "target"]
 Direction = Literal["transmit", "receive"]
@@ -72,8 +72,8 @@ class Movement:
 
     Raises
     ------
-    CountersError
-        When a snapshot says another unit.
+    UnitError
+        When a snapshot says another unit; its field begins with ``before`` or ``after``.
     """
 
     before: Snapshot
@@ -81,9 +81,10 @@ class Movement:
     unit: Unit
 
     def __post_init__(self) -> None:
-        for snapshot in (self.before, self.after):
+        for name, snapshot in (("before", self.before), ("after", self.after)):
             if snapshot.unit not in {None, self.unit}:
-                raise CountersError(f"{self.unit} was stated, a snapshot says {snapshot.unit}", field="unit")
+                message = f"{self.unit} was stated, a snapshot says {snapshot.unit}"
+                raise UnitError(message, field=f"{name}.unit")
 
     def devices(self, side: Side) -> frozenset[str]:
         """Devices that either snapshot names."""

@@ -59,6 +59,16 @@ class CountersError(InputError):
     what = "counters"
 
 
+class UnitError(CountersError):
+    """Snapshots of another unit than was stated."""
+
+
+class TolerancesError(InputError):
+    """Tolerances that cannot be."""
+
+    what = "tolerances"
+
+
 class SelectorError(SelectionError):
     """A rail selector was asked for what it cannot do; nothing was counted."""
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -30,10 +30,18 @@ class _RailFile(Document):
 
 @dataclass(frozen=True)
 class Rail:
-    """An eligible local device and the remote devices that its bytes may arrive at, most often one."""
+    """An eligible local device and the remote devices that its bytes may arrive at, most often one.
+
+    ``places`` says where in the file it is paired with each of them, for example ``direct.3``.
+    """
 
     local: str
     remotes: tuple[str, ...]
+    places: tuple[str, ...] = field(default=(), compare=False)
+
+    def place(self, index: int, end: Literal["local", "remote"]) -> str:
+        """The field of the file that names an end of a pair; empty where that is not known."""
+        return f"{self.places[index]}.{end}" if self.places else ""
 
 
 def read_rails(text: str) -> tuple[Rail, ...]:
@@ -64,12 +72,13 @@ def read_rails(text: str) -> tuple[Rail, ...]:
             raise RailFileError(f"{local} - {remote} is not among `all`", field=f"direct.{place}")
         if nearest[local] != remote:
             raise RailFileError(f"{local} has two direct remotes", field=f"direct.{place}")
-    remotes: dict[str, list[str]] = defaultdict(list)
-    for local, remote in pairs or direct:
-        remotes[local].append(remote)
-    return tuple(
-        Rail(local, (nearest[local],) if local in nearest else tuple(some)) for local, some in remotes.items()
-    )
+    found: dict[str, dict[str, str]] = defaultdict(dict)
+    for name, listed_ in (("all", pairs), ("direct", direct)):
+        for place, (local, remote) in enumerate(listed_):
+            found[local][remote] = f"{name}.{place}"
+    for local, remote in direct:
+        found[local] = {remote: found[local][remote]}
+    return tuple(Rail(local, tuple(some), tuple(some.values())) for local, some in found.items())
 
 
 def check_names(rails: Collection[Rail], locals_: Collection[str], remotes: Collection[str]) -> None:
@@ -91,11 +100,12 @@ def check_names(rails: Collection[Rail], locals_: Collection[str], remotes: Coll
     """
     for rail in rails:
         if rail.local not in locals_:
-            raise RailFileError(f"unknown local device {rail.local}; the records have {listed(locals_)}")
-        for remote in rail.remotes:
+            message = f"unknown local device {rail.local}; the records have {listed(locals_)}"
+            raise RailFileError(message, field=rail.place(0, "local"))
+        for index, remote in enumerate(rail.remotes):
             if remotes and remote not in remotes:
-                known = listed(remotes)
-                raise RailFileError(f"unknown remote device {remote}; the target's counters have {known}")
+                message = f"unknown remote device {remote}; the target's counters have {listed(remotes)}"
+                raise RailFileError(message, field=rail.place(index, "remote"))
 
 
 def listed(names: Collection[str], between: str = ", ") -> str:

@@ -5,20 +5,22 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy.orm import Session
 
 from app.kit.problems import Problem, invalid, not_found
-from app.selection.acceptance import judge
+from app.selection.acceptance import Judgement, judge
 from app.selection.counter_texts import read_counters
 from app.selection.counters import Movement
 from app.selection.errors import InputError, RailFileError
 from app.selection.rails import read_rails
 from app.selection.record import read_records
+from app.selection.tolerances import Tolerances
 from app.selection_windows import repository
 from app.selection_windows.models import SelectionWindow
 from app.selection_windows.schemas import SelectionWindowIn, Texts
+from app.settings import get_settings
 
 Read = TypeVar("Read")
 
@@ -36,8 +38,10 @@ def create(
     records = _read("records", wanted.records, read_records)
     rails = _read("rails", wanted.rails, read_rails)
     before, after = (_read(name, getattr(wanted, name), read_counters) for name in ("before", "after"))
+    settings = get_settings()
+    tolerances = Tolerances(below=settings.selection_below, above=settings.selection_above)
     try:
-        judgement = judge(records, rails, Movement(before, after, wanted.unit))
+        judgement = judge(records, rails, Movement(before, after, wanted.unit), tolerances)
     except InputError as error:
         raise _refused("rails" if isinstance(error, RailFileError) else "unit", error) from None
     window = SelectionWindow(
@@ -45,7 +49,7 @@ def create(
         topology_version=topology_version,
         records=len(records.pairs),
         upload=json.dumps(wanted.model_dump()),
-        judgement=judgement.to_dict(),
+        judgement=_stored(judgement),
     )
     db.add(window)
     db.flush()
@@ -71,6 +75,14 @@ def _read(name: str, given: Texts, reader: Callable[[str], Read]) -> Read:
         return reader(given if isinstance(given, str) else json.dumps(given))
     except InputError as error:
         raise _refused(name, error) from None
+
+
+def _stored(judgement: Judgement) -> dict[str, Any]:
+    """The judgement's document; rails with their remotes one by one, to find what sits at them."""
+    document = judgement.to_dict()
+    for shown, rail in zip(document["rails"], judgement.rails, strict=True):
+        shown["remotes"] = list(rail.remotes)
+    return document
 
 
 def _refused(name: str, error: InputError) -> Problem:

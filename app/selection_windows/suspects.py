@@ -66,4 +66,10 @@ def beside(window: SelectionWindow, verdict: LastVerdict | None) -> list[RailSus
 def _failed(judgement: Mapping[str, Any]) -> set[str]:
     """Names of the devices of rails that failed, on either side."""
     rails = [rail for rail in judgement["rails"] if rail["result"] == "fail"]
-    return {rail[end] for rail in rails for end in ("local", "remote") if rail[end] is not None}
+    return {name for rail in rails for name in (rail["local"], *_remotes(rail))}
+
+
+def _remotes(rail: Mapping[str, Any]) -> list[str]:
+    # Windows that were stored before rails had their remotes apart have them joined.
+    remotes: list[str] = rail.get("remotes") or (rail["remote"] or "").split("+")
+    return [name for name in remotes if name]

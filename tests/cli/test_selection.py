@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from app.cli.output import MAX_INPUT_BYTES
 from tests.cli.support import Outcome, refused, run
 from tests.selection.support import IDLE, MIB, RAILS, counters, lines, record, target
 
@@ -108,3 +109,51 @@ def test_refused_without_unit_or_file(files: Files) -> None:
     refused(files.judge(), "after: is not UTF-8")
     (files.folder / "after").unlink()
     refused(files.judge(), "after: No such file")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "place"),
+    [
+        ("records", lines(record({0: N}), record({0: N}, block_size="1M")), ":2:block_size"),
+        ("rails", {"all": [RAILS["all"][0], {"local": "mlx5_9", "remote": "mlx5_4"}]}, ":all.1.local"),
+        ("rails", {"all": [RAILS["all"][0], {"local": "mlx5_1", "remote": "x"}]}, ":all.1.remote"),
+        ("rails", {"direct": [{"local": "mlx5_9", "remote": "mlx5_4"}]}, ":direct.0.local"),
+        ("rails", "", ""),
+        ("before", {**IDLE, "unit": "words4"}, ":before.unit"),
+        ("after", {**IDLE, "unit": "words4"}, ":after.unit"),
+        ("after", {**IDLE, "unit": "w"}, ":unit"),
+    ],
+)
+def test_the_problem_document_names_file_and_field(files: Files, name: str, content: Any, place: str) -> None:
+    files.write(name, content)
+    (error,) = json.loads(files.judge("--json").err)["errors"]
+    assert error["field"] == f"{files.folder / name}{place}"
+    refused(files.judge(), f"{files.folder / name}: ", error["message"], place.rpartition(":")[2])
+
+
+def test_options_that_cannot_be_are_named(files: Files) -> None:
+    for words, unit, place in (
+        ((), "words", "--unit"),
+        (("--below", "1"), "bytes", "--below"),
+        (("--below", "nan"), "bytes", "--below"),
+        (("--above", "-0.1"), "bytes", "--above"),
+        (("--above", "1.5"), "bytes", "--above"),
+    ):
+        outcome = files.judge("--json", *words, unit=unit)
+        assert outcome.status == 2
+        assert [error["field"] for error in json.loads(outcome.err)["errors"]] == [place]
+
+
+@pytest.mark.parametrize("name", ["records", "rails", "before", "after"])
+def test_a_file_that_is_too_large_is_not_read(files: Files, name: str) -> None:
+    with (files.folder / name).open("wb") as file:
+        file.truncate(MAX_INPUT_BYTES + 1)
+    refused(files.judge(), f"{files.folder / name}: larger than {MAX_INPUT_BYTES} bytes")
+
+
+def test_the_tolerances_are_options(files: Files) -> None:
+    files.write("after", counters({0: N, 1: N}, {4: int(0.9 * N), 5: int(1.2 * N)}))
+    assert [rail["result"] for rail in files.judge("--json").document["rails"]] == ["fail", "fail"]
+    assert files.judge("--json", "--below", "0.1").document["rails"][0]["result"] == "pass"
+    assert files.judge("--json", "--below", "0.1", "--above", "0.2").document["result"] == "pass"
+    assert "not 0.98 to 1.195" in files.judge("--above", "0.195").out

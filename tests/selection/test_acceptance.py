@@ -174,6 +174,68 @@ def test_words_taken_for_bytes_are_not_a_broken_rail() -> None:
     assert "is the unit right?" in of(judged(EVEN, CARRIED, unit="words4"), "mlx5_0").reason
 
 
+@pytest.mark.parametrize("read", [False, True])
+def test_bytes_taken_for_words_are_not_a_broken_rail(*, read: bool) -> None:
+    records = lines(record({0: N, 1: N}, op_type="read" if read else "write"))
+    wire = int(1.007 * N)
+    after = counters({0: wire, 1: wire}, {4: wire, 5: wire}, read=read)
+    for side in ("source", "target"):  # a port that idles by the right unit
+        after[side]["mlx5_9"] = port(1000 + MIB // 2)
+    before = {side: {**IDLE[side], "mlx5_9": port()} for side in ("source", "target")}
+    assert judged(records, after, before).result == "pass"
+    found = judged(records, after, before, unit="words4")
+    assert (found.result, [reason.code for reason in found.reasons]) == ("inconclusive", ["unit_doubtful"])
+    assert "unit" in found.reasons[0].text
+    assert {one.result for one in (*found.rails, *found.other_ports)} == {"inconclusive", "pass"}
+    assert "is the unit right?" in of(found, "mlx5_0").reason
+
+
+def test_the_unit_is_doubted_though_one_rail_is_broken_besides() -> None:
+    records = lines(record({0: N, 1: N, 2: N}))
+    rails = {"all": [{"local": f"mlx5_{i}", "remote": f"mlx5_{i + 4}"} for i in range(3)]}
+    idle = counters(dict.fromkeys(range(3), 0), dict.fromkeys(range(4, 7), 0))
+    after = counters({0: N, 1: N, 2: N // 2}, {4: N, 5: N, 6: N // 2})
+    assert judged(records, after, idle, rails=rails).result == "fail"
+    found = judged(records, after, idle, rails=rails, unit="words4")
+    assert (found.result, {rail.result for rail in found.rails}) == ("inconclusive", {"inconclusive"})
+
+
+@pytest.mark.parametrize(
+    ("source", "remote"),
+    [
+        ({0: N, 1: 4 * N}, {4: N, 5: 4 * N}),
+        ({0: 4 * N, 1: 4 * N}, {4: N, 5: N}),
+        ({0: 3 * N, 1: 3 * N}, {4: 3 * N, 5: 3 * N}),
+    ],
+    ids=["one rail", "one side", "three times"],
+)
+def test_more_than_was_selected_is_no_matter_of_units_elsewhere(
+    source: dict[int, int], remote: dict[int, int]
+) -> None:
+    found = judged(EVEN, counters(source, remote))
+    assert (found.result, found.reasons, of(found, "mlx5_1").result) == ("fail", (), "fail")
+
+
+@pytest.mark.parametrize("noise", [0, MIB])
+@pytest.mark.parametrize("op_type", ["read", "write"])
+def test_counters_of_the_other_direction_say_so(op_type: str, noise: int) -> None:
+    """Requests and acknowledgements go the other way, so it need not stand still."""
+    after = counters({0: N, 1: N}, {4: N, 5: N}, read=op_type == "write")
+    for counted in (*after["source"].values(), *after["target"].values()):
+        counted[min(counted, key=lambda name: counted[name] - (port()[name] or 0))] += noise
+    found = judged(lines(record({0: N, 1: N}, op_type=op_type)), after)
+    assert (found.result, {rail.result for rail in found.rails}) == ("inconclusive", {"inconclusive"})
+    assert [reason.code for reason in found.reasons] == ["direction_doubtful"]
+    assert "op_type" in found.reasons[0].text
+    assert "no counter moved" not in found.reasons[0].text
+
+
+def test_a_little_the_other_way_is_not_called_nothing() -> None:
+    found = judged(EVEN, counters({0: MIB, 1: 0}, {4: MIB, 5: 0}, read=True))
+    assert (found.result, found.reasons[0].code) == ("inconclusive", "window_not_enclosing")
+    assert found.reasons[0].text.startswith("no counter of the operation's direction moved")
+
+
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.97])
 def test_window_that_does_not_enclose_the_run(share: float) -> None:
     some = int(N * share)

@@ -10,6 +10,7 @@ from fastapi.testclient import TestClient
 from sqlalchemy.orm import Session
 
 from app.jobs.models import JobVerdict
+from app.selection_windows.models import SelectionWindow
 from tests.replicas.test_replicas import GOOD, topology
 from tests.selection.support import counters
 from tests.selection_windows.test_windows import UPLOAD, N
@@ -51,6 +52,26 @@ def test_what_sits_at_a_rail_that_failed_is_shown_with_it(client: TestClient, db
     assert window["suspects"] == [nic, gpu]
     assert client.get(window["links"]["self"]).json() == window
     assert client.get(f"{replica}/selection-windows").json()["items"] == [window]
+
+
+def test_what_sits_at_a_remote_of_a_mesh_is_shown_with_the_rail(
+    client: TestClient, db: Session, replica: str
+) -> None:
+    document = with_nics()
+    for gpu in document["gpus"]:
+        gpu["nic"] = f"mlx5_{4 + gpu['rank'] % 4 // 2}"
+    assert client.put(f"{replica}/topology", json=document).status_code == 200
+    mesh = {"all": [{"local": a, "remote": b} for a in ("mlx5_0", "mlx5_1") for b in ("mlx5_4", "mlx5_5")]}
+    verdict(client, db, replica, ("group", [2, 3]))
+    window = client.post(f"{replica}/selection-windows", json={**FAILED, "rails": mesh}).json()
+    assert [(rail["remote"], rail["result"]) for rail in window["rails"]] == [("mlx5_4+mlx5_5", "fail")] * 2
+    assert [suspect["nics"] for suspect in window["suspects"]] == [["host-0/mlx5_5"]]
+    stored = db.get(SelectionWindow, uuid.UUID(window["id"]))
+    assert stored is not None
+    older = [{name: rail[name] for name in rail if name != "remotes"} for rail in stored.judgement["rails"]]
+    stored.judgement = {**stored.judgement, "rails": older}
+    db.commit()
+    assert client.get(window["links"]["self"]).json() == window
 
 
 def test_rails_that_passed_have_no_suspects(client: TestClient, db: Session, replica: str) -> None:

@@ -10,6 +10,7 @@ import httpx
 import pytest
 from fastapi.testclient import TestClient
 
+from app.settings import get_settings
 from tests.replicas.test_replicas import GOOD, topology
 from tests.selection.support import IDLE, MIB, RAILS, counters, lines, record, target
 
@@ -66,6 +67,15 @@ def test_fail_names_the_rails(client: TestClient, windows: str) -> None:
     assert (shown["result"], [rail["result"] for rail in shown["rails"]]) == ("fail", ["pass", "fail"])
 
 
+def test_the_tolerances_are_settings(client: TestClient, windows: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    wide = {**UPLOAD, "after": counters({0: N, 1: N}, {4: int(0.9 * N), 5: int(1.2 * N)})}
+    assert client.post(windows, json=wide).json()["result"] == "fail"
+    monkeypatch.setenv("FAULTSENSE_SELECTION_BELOW", "0.1")
+    monkeypatch.setenv("FAULTSENSE_SELECTION_ABOVE", "0.2")
+    get_settings.cache_clear()
+    assert client.post(windows, json=wide).json()["result"] == "pass"
+
+
 def test_list_is_paged_newest_first_and_of_one_replica(client: TestClient, windows: str) -> None:
     ids = [client.post(windows, json=UPLOAD).json()["id"] for _ in range(3)]
     page = client.get(windows, params={"limit": 2}).json()
@@ -84,10 +94,18 @@ def test_list_is_paged_newest_first_and_of_one_replica(client: TestClient, windo
         ({"records": lines(record({0: N})) + "{broken\n" + lines(record({0: N}))}, "body.records", "line 2"),
         ({"records": lines(record({0: N}, schema_version=9))}, "body.records", "9 is not known"),
         ({"rails": {"all": []}}, "body.rails", "all"),
-        ({"rails": {"all": [{"local": "x", "remote": "mlx5_4"}]}}, "body.rails", "unknown local device x"),
+        (
+            {"rails": {"all": [{"local": "x", "remote": "mlx5_4"}]}},
+            "body.rails",
+            "all.0.local: unknown local device x",
+        ),
         ({"before": {"source": {"a\0": {"port_xmit_data": 1}}}}, "body.before", "no name"),
         ({"after": {"source": {"mlx5_0": {"port_xmit_data": -1}}}}, "body.after", "port_xmit_data"),
-        ({"after": {**UPLOAD["after"], "unit": "words4"}}, "body.unit", "a snapshot says words4"),
+        (
+            {"after": {**UPLOAD["after"], "unit": "words4"}},
+            "body.unit",
+            "after.unit: bytes was stated, a snapshot says words4",
+        ),
         ({"unit": "words"}, "body.unit", "words4"),
         ({"records": ""}, "body.records", "at least 1"),
         ({"before": '{"\\ud800": 1}'}, "body.before", r"\ud800: is none of"),
