@@ -18,6 +18,8 @@ from app.localization.shapes import Ranks
 # With fewer GPUs the sweep over the paths takes them one pair at a time, which a slow NIC cannot hide from; with
 # fewer units of a part none is left to compare with.
 LEAST_GPUS, LEAST_UNITS = 5, 4
+# Parts of which a host has several.
+BELOW_HOST = {"links", "nic"}
 # Sets that are compared, by how many there are to be put into them.
 SETS = ((16, 6), (8, 4), (6, 3), (4, 2))
 
@@ -104,8 +106,15 @@ def _nearest_class(ring: Ranks, sweep: PathSweep, shared: Shared, *, strict: boo
     _, *classes = hop_names(sweep.tiers)
     nearest = classes.index(f"cross_{shared.tier}") if shared.tier else 0
     ways = [replace(sweep, hops=hops) for hops in classes[nearest:]] + ([] if strict else [anyhow])
-    least = 1 if shared.part in INSIDE else 2
-    return next((way for way in ways if all(_have_partners(ring, way, shared, least))), ways[-1])
+    if shared.part in INSIDE:
+        return next((way for way in ways if all(_have_partners(ring, way, shared, 1))), ways[-1])
+    # GPUs or NICs of two hosts that exchange with each other only would all look slow where one uplink is.
+    hosts = replace(shared, labels=sweep.hosts)
+    for one in (hosts, shared) if shared.part in BELOW_HOST else (shared,):
+        for way in ways:
+            if all(_have_partners(ring, way, one, 2)):
+                return way
+    return ways[-1]
 
 
 def _have_partners(ring: Ranks, sweep: PathSweep, shared: Shared, least: int) -> list[bool]:
