@@ -27,6 +27,9 @@ from scripts.benchmarks.localize_cells import (
 )
 from scripts.benchmarks.localize_report import report
 
+# One worker, so that what these tests read is measured once.
+pytestmark = pytest.mark.xdist_group("bench-localize")
+
 WEAK, STRONG = Target(3.0, 1.5), Target(10.0, 2.0)
 PAPER = (Contender("pairwise", 2, "pairwise"), Contender("faultsense", 4, "paper, k = 4"))
 TINY = Plan(

@@ -25,8 +25,13 @@ def fault_sets(n: int, largest: int) -> list[tuple[Component, ...]]:
     return [f for d in range(largest + 1) for f in combinations(components, d) if unmasked(f)]
 
 
-@pytest.mark.parametrize(("n", "k"), [(4, 2), (5, 2), (6, 3), (7, 3), (8, 4), (8, 2)])
-@pytest.mark.parametrize("severity", [1.5, 2.0, 100.0])
+QUICK = [(n, k, severity) for n, k in ((4, 2), (5, 2), (6, 3), (7, 3)) for severity in (1.5, 2.0, 100.0)]
+LONG = [(8, k, severity) for k in (2, 4) for severity in (1.5, 2.0, 100.0)]
+
+
+@pytest.mark.parametrize(
+    ("n", "k", "severity"), [*QUICK, *(pytest.param(*sizes, marks=pytest.mark.slow) for sizes in LONG)]
+)
 def test_all_fault_sets_up_to_two(n: int, k: int, severity: float) -> None:
     """At n = 8, k = 4 every pair of faults is identifiable but for paths at a slow GPU: d <= n - k."""
     session = Settings(gpus=n, k=k, repeats=1, baseline="low_decile")

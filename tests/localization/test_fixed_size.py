@@ -82,7 +82,16 @@ def test_every_single_fault_of_the_papers_example() -> None:
 
 
 @pytest.mark.parametrize(
-    ("n", "k", "sets"), [(4, 2, 33), (6, 3, 40), (8, 2, 20), (8, 4, 60), (10, 4, 30), (16, 8, 25), (64, 8, 10)]
+    ("n", "k", "sets"),
+    [
+        (4, 2, 33),
+        (6, 3, 40),
+        (8, 2, 20),
+        (8, 4, 60),
+        (10, 4, 30),
+        (16, 8, 25),
+        pytest.param(64, 8, 10, marks=pytest.mark.slow),
+    ],
 )
 def test_sets_of_two_faults(n: int, k: int, sets: int) -> None:
     """Any two faults that do not mask each other; all of them at n = 4."""

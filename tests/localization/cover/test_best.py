@@ -41,7 +41,7 @@ def touched(cover: Cover, first: int) -> set[int]:
 @example(n=8, k=16)
 @example(n=66, k=8)
 @example(n=60, k=11)  # only the greedy is that good
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_covers_every_pair_and_is_never_more_than_the_greedy(n: int, k: int) -> None:
     found = best_cover(n, k)
     assert covers_all_pairs(n, found.probes)
@@ -51,7 +51,7 @@ def test_covers_every_pair_and_is_never_more_than_the_greedy(n: int, k: int) -> 
 
 
 @given(n=st.integers(2, 70), k=st.integers(2, 16))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_the_first_class_touches_every_gpu(n: int, k: int) -> None:
     found = best_cover(n, k)
     least = -(-n // k)
@@ -61,7 +61,7 @@ def test_the_first_class_touches_every_gpu(n: int, k: int) -> None:
 
 
 @given(n=st.integers(2, 60), k=st.integers(2, 12), hosts=st.integers(1, 6), data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_with_any_hosts_it_is_a_cover_of_the_same_size(n: int, k: int, hosts: int, data: st.DataObject) -> None:
     of_rank = data.draw(st.lists(st.integers(0, hosts - 1), min_size=n, max_size=n))
     found = best_cover(n, k, of_rank)
