@@ -20,9 +20,9 @@ from app.localization.adaptive.examiner import (
     MAX_FOUND,
     REJECTED,
     REJECTIONS,
-    Found,
     TooManyFaults,
 )
+from app.localization.adaptive.found import Found
 from app.localization.adaptive.noise import Floats, log_mean
 from app.localization.components import Component, path
 from app.localization.evidence import hitting_set

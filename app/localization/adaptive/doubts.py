@@ -1,13 +1,18 @@
-"""Tests of a suspect that came out fast: a part is slow with all of its GPUs, or it is not the part."""
+"""What speaks against a part while its tests are slow: some of them are fast, or one GPU is in all slow ones."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from app.localization.adaptive.groups import Test
+from app.localization.adaptive.groups import Piece, Test
+from app.localization.adaptive.noise import Floats, log_mean
 
 # What else a reading met may have made the reference slow, or one retest; not two in a row.
 RETESTS = 2
+# Log odds at which a part explains its tests better than any piece of it, or a piece better than the part.
+BETTER = math.log(20)
 
 
 @dataclass
@@ -33,3 +38,35 @@ class Doubts:
             self._fast.append(test)
             self._again = [test] * RETESTS
         return known
+
+
+@dataclass
+class Pieces:
+    """Whether a part explains its tests, or one piece of it does: then those without the piece are fast.
+
+    A reading that is far slower than all others would otherwise accuse the part, however many are not slow.
+    """
+
+    _whole: Floats | None = None
+    _of: dict[Piece, Floats] = field(default_factory=dict)
+
+    def add(self, touched: Iterable[Piece], ratios: Floats) -> None:
+        """Take in a test.
+
+        Parameters
+        ----------
+        touched : iterable of Piece
+            What is in it.
+        ratios : ndarray of float
+            Log-likelihood ratios of "it is slow" by severity.
+        """
+        self._whole = ratios if self._whole is None else self._whole + ratios
+        for piece in touched:
+            self._of[piece] = self._of.get(piece, 0.0) + ratios
+
+    @property
+    def lead(self) -> float:
+        """Log odds of the part against the piece that explains most; infinite where no piece is known."""
+        if self._whole is None or not self._of:
+            return math.inf
+        return log_mean(self._whole) - max(log_mean(ratios) for ratios in self._of.values())

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from app.localization.adaptive.calibration import ROUNDS
-from app.localization.adaptive.doubts import Doubts
+from app.localization.adaptive.doubts import BETTER, Doubts, Pieces
+from app.localization.adaptive.found import Found
 from app.localization.adaptive.groups import GpuGroup, Group, LoopGroup, Test, TestResult
 from app.localization.adaptive.judge import Judge
 from app.localization.adaptive.levels import LevelClass, LogReading
@@ -45,35 +45,6 @@ BY_CHANCE = 1 / 500
 
 class TooManyFaults(Exception):
     """More components are slow than faults explain."""
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A confirmed component.
-
-    Parameters
-    ----------
-    component : Component
-        What is slow.
-    log_odds : float
-        Evidence of the confirmation against "it is as fast as the references".
-    slowdown : float
-        Its isolating probe over the references: what is seen, not what the path alone takes.
-    censored : bool
-        That probe was cut off at its deadline: it is at least so slow.
-    accusing, acquitting : tuple of int
-        Numbers of the probes that contain it and were slow, and of those that were not.
-    part : str or None
-        What of it is slow, where it is not the GPU or the path itself, see `Group.part`.
-    """
-
-    component: Component
-    log_odds: float
-    slowdown: float
-    censored: bool
-    accusing: tuple[int, ...]
-    acquitting: tuple[int, ...]
-    part: str | None = None
 
 
 class Examiner:
@@ -242,6 +213,7 @@ class Examiner:
             confirmed, odds = yield from self._confirm(group, item)
             if confirmed is not None:
                 self.found.append(confirmed)
+                self._distrust()
                 if len(self.found) > MAX_FOUND:
                     raise TooManyFaults
                 return item
@@ -290,11 +262,7 @@ class Examiner:
         ratios, odds, alone = np.zeros(group.beliefs.severities), 0.0, set[int]()
         differences: list[float] = []
         pairs: list[tuple[float, float]] = []
-        doubts = Doubts()
-        # What else is suspicious may be slow as well.
-        suspected = frozenset(component for other in self._beside for component in self.still_open(other))
-        if isinstance(group, LinkGroup):
-            group.suspected = {rank for component in suspected for rank in component.members}
+        doubts, pieces, suspected = Doubts(), self._pieces(group, item), self._distrust()
         for turn in range(CONFIRM_TURNS):
             reference = self._reference(group, item, suspected)
             if reference is None and not self._judge.levels.known:
@@ -306,6 +274,7 @@ class Examiner:
             more, difference = self._compare(effects, seen[False], seen.get(True))
             ratios += more
             odds = log_mean(ratios)
+            pieces.add(group.pieces(item, test), more)
             # All of what shares a part is slow: some that are fast, and once more in two other turns, acquit it.
             if group.part and log_mean(more) < 0:
                 if doubts.before(test):
@@ -316,6 +285,9 @@ class Examiner:
                 pairs.append((seen[False].value, seen[True].value))
             slowdown = math.exp(float(np.median(differences)))
             enough = turn + 1 >= group.least_turns and not doubts.open
+            if enough and pieces.lead < -BETTER:
+                return None, REJECTED
+            enough &= pieces.lead > BETTER
             if odds > ACCEPTED and enough and slowdown > 1 and self._surely_slower(pairs):
                 slow, fast = self._evidence(group, item)
                 numbers = tuple(sorted(slow | alone)), tuple(sorted(set(fast) - alone))
@@ -324,6 +296,26 @@ class Examiner:
             if odds < REJECTED:
                 break
         return None, odds
+
+    def _distrust(self) -> frozenset[Component]:
+        """What else is suspicious may be slow as well: tell groups whose items exchange who is no good partner."""
+        suspected = frozenset(component for group in self._beside for component in self.still_open(group))
+        may_be = {rank for component in suspected for rank in component.members}
+        accused = {rank for component in self.slow if component.kind != "path" for rank in component.members}
+        for group in self._beside:
+            if isinstance(group, LinkGroup):
+                group.suspected, group.accused = may_be, accused
+        return suspected
+
+    def _pieces(self, group: Group, item: int) -> Pieces:
+        """What the search, where it tested an item alone, says of it and of its pieces."""
+        pieces = Pieces()
+        alone = [result for result in group.results if (result.test.low, result.test.high) == (item, item + 1)]
+        for result in alone:
+            ratios = self._judge.ratios(group, result)
+            if ratios is not None:
+                pieces.add(group.pieces(item, result.test), ratios)
+        return pieces
 
     def _pair(
         self, test: Test, reference: Shape | None, purpose: str, *, reverse: bool

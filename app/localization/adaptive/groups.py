@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import ClassVar
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,13 @@ from app.localization.adaptive.designs import Tiers, hops_between, matchings
 from app.localization.adaptive.levels import LevelClass, LogReading
 from app.localization.components import Component, gpu, path
 from app.localization.shapes import Exchange, Pair, Ranks, Shape, Shift
+
+
+class Piece(NamedTuple):
+    """A GPU, or a host, NIC or switch, that lies under a part with others of its kind."""
+
+    kind: Literal["gpu", "below"]
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +100,10 @@ class Group(ABC):
     @abstractmethod
     def reference(self, item: int, rng: np.random.Generator, slow: frozenset[Component]) -> Shape | None:
         """A probe like the item's own but for the item, with nothing in it that is known to be slow."""
+
+    def pieces(self, item: int, test: Test) -> set[Piece]:  # noqa: ARG002
+        """What lies under an item with others of its kind, and is in a test of it; empty: nothing does."""
+        return set()
 
     def items_of(self, test: Test) -> list[Component]:
         """What a test touches and is still a candidate."""

@@ -9,10 +9,10 @@ from typing import Literal
 
 import numpy as np
 
-from app.localization.adaptive.groups import GpuGroup, PathSweep, Test, exchange
+from app.localization.adaptive.groups import GpuGroup, PathSweep, Piece, Test, exchange
 from app.localization.adaptive.levels import LevelClass
 from app.localization.components import Component, group_of
-from app.localization.shapes import Pair, Ranks, Shape
+from app.localization.shapes import Exchange, Pair, Ranks, Shape
 
 Part = Literal["switch", "leaf", "uplink", "fabric", "rail", "nic", "links"]
 """The uplinks of a switch above leaves, a leaf's, a host's uplink, what connects the GPUs inside a host, a
@@ -80,6 +80,8 @@ class LinkGroup(GpuGroup):
         Draws partners: new ones for every probe, so that no single path is tested over and over.
     suspected : set of int
         GPUs that may be slow: no partners while others are there.
+    accused : set of int
+        GPUs that are, or what they share is: no partners while any others are there.
     """
 
     units: tuple[Ranks, ...]
@@ -88,6 +90,7 @@ class LinkGroup(GpuGroup):
     sweep: PathSweep
     rng: np.random.Generator
     suspected: set[int] = field(default_factory=set)
+    accused: set[int] = field(default_factory=set)
     _partners: dict[int, list[int]] = field(default_factory=dict)
     _turns: dict[Ranks, list[Ranks]] = field(default_factory=dict)
 
@@ -99,6 +102,15 @@ class LinkGroup(GpuGroup):
 
     def component(self, item: int) -> Component:
         return group_of(self.units[item])
+
+    def pieces(self, item: int, test: Test) -> set[Piece]:
+        """The GPUs of a unit, and what of several is below it, whose sends over the part are in a test of it."""
+        if len(self.units[item]) < 2 or not isinstance(test.shape, Exchange):
+            return set()
+        touched = {rank for pair in test.shape.pairs for rank in pair}.intersection(self.units[item])
+        below = {self.shared.below[rank] for rank in self.units[item]} if self.shared.below else set()
+        found = {Piece("gpu", rank) for rank in touched}
+        return found | {Piece("below", self.shared.below[rank]) for rank in touched} if len(below) > 1 else found
 
     def cut(self, low: int, high: int) -> Test:
         chosen = [self.units[i] for i in range(low, high) if not self.beliefs.excluded[i]]
@@ -144,7 +156,9 @@ class LinkGroup(GpuGroup):
 
     def _outside(self, rank: int, taken: set[int]) -> int:
         """A partner for one that is left over: a cleared and idle one if there is any, or one not suspected."""
-        for among in (self.padding, [other for other in self.ring if other not in self.suspected], self.ring):
+        innocent = [other for other in self.ring if other not in self.accused]
+        trusted = [other for other in innocent if other not in self.suspected]
+        for among in (self.padding, trusted, innocent, self.ring):
             idle = [other for other in among if other not in taken and self._holds(rank, other)]
             if idle:
                 return idle[int(self.rng.integers(len(idle)))]
@@ -158,13 +172,15 @@ class LinkGroup(GpuGroup):
 
     def _next_partner(self, rank: int) -> int:
         """Partners in turns, cleared ones first."""
-        if not self._partners.get(rank):
+        left = [other for other in self._partners.get(rank, ()) if other not in self.accused]
+        if not left:
             mixed = self.rng.permutation(self.ring).tolist()
-            self._partners[rank] = [other for other in mixed if self._holds(rank, other)]
+            able = [other for other in mixed if self._holds(rank, other)]
+            left = [other for other in able if other not in self.accused] or able
+        self._partners[rank] = left
         # Cleared ones before others, and the suspected last.
-        partners = self._partners[rank]
-        best = max(partners, key=lambda other: (other in self.padding, other not in self.suspected))
-        partners.remove(best)
+        best = max(left, key=lambda other: (other in self.padding, other not in self.suspected))
+        left.remove(best)
         return best
 
     def _holds(self, rank: int, other: int) -> bool:

@@ -10,7 +10,8 @@ from statistics import median
 
 import numpy as np
 
-from app.localization.adaptive.examiner import ACCEPTED, Examiner, Found
+from app.localization.adaptive.examiner import ACCEPTED, Examiner
+from app.localization.adaptive.found import Found
 from app.localization.adaptive.groups import exchange
 from app.localization.adaptive.levels import LevelClass
 from app.localization.adaptive.noise import Floats

@@ -12,7 +12,8 @@ from statistics import median
 import numpy as np
 
 from app.localization.adaptive.designs import Labels
-from app.localization.adaptive.examiner import ACCEPTED, Examiner, Found
+from app.localization.adaptive.examiner import ACCEPTED, Examiner
+from app.localization.adaptive.found import Found
 from app.localization.adaptive.groups import exchange
 from app.localization.adaptive.levels import LevelClass, LogReading
 from app.localization.adaptive.links import Part

@@ -9,7 +9,8 @@ from statistics import median
 
 import numpy as np
 
-from app.localization.adaptive.examiner import ACCEPTED, Found
+from app.localization.adaptive.examiner import ACCEPTED
+from app.localization.adaptive.found import Found
 from app.localization.adaptive.levels import LogReading
 from app.localization.adaptive.links import Part
 from app.localization.components import Component, group_of

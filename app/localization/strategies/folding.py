@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from app.localization.adaptive.examiner import Found
+from app.localization.adaptive.found import Found
 from app.localization.adaptive.links import Part
 from app.localization.components import Component, group_of
 from app.localization.shapes import Ranks

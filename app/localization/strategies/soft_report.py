@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 
 from app.localization.adaptive.costs import certified_effect
-from app.localization.adaptive.examiner import Found
+from app.localization.adaptive.found import Found
 from app.localization.adaptive.planner import rounded
 from app.localization.components import Component
 from app.localization.settings import Settings

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.localization.adaptive.examiner import Found
+from app.localization.adaptive.found import Found
 from app.localization.adaptive.links import Part
 from app.localization.components import group_of
 from app.localization.strategies.folding import Units, equal_parts, fold
