@@ -26,7 +26,7 @@ from app.selection_windows.schemas import SelectionWindowIn
 from tests.conftest import FAST, replica_document
 
 # 200 in the long form: FAULTSENSE_EXAMPLES=200 make test ARGS=tests/api/test_schemathesis.py
-EXAMPLES = int(os.environ.get("FAULTSENSE_EXAMPLES", "15"))
+EXAMPLES = int(os.environ.get("FAULTSENSE_EXAMPLES", "8"))
 GPUS = 4
 TOPOLOGY = {"gpus": [{"rank": rank, "host": f"host-{rank // 2}"} for rank in range(GPUS)]}
 WINDOW = SelectionWindowIn.model_json_schema()["examples"][0]

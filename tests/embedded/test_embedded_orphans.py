@@ -10,6 +10,9 @@ import pytest
 
 from app.embedded import EmbeddedServiceError, EmbeddedServices
 
+# They start servers and kill who started them.
+pytestmark = pytest.mark.slow
+
 RUN = """
 import json, signal
 from pathlib import Path

@@ -53,7 +53,7 @@ def test_nothing_is_accused_on_a_healthy_replica(n: int, data: st.DataObject) ->
 
 
 @pytest.mark.parametrize("kind", ["gpu", "path", "mixed"])
-@pytest.mark.parametrize("faults", [1, 2, 4])
+@pytest.mark.parametrize("faults", [1, 2, pytest.param(4, marks=pytest.mark.slow)])
 def test_simulate_is_exact_without_noise(kind: str, faults: int) -> None:
     result = simulate(n=64, k=8, strategy="faultsense", faults=faults, kind=kind, trials=10, noise=0, seed=7)
     assert result["exact_rate"] == 1.0

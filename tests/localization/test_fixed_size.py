@@ -154,7 +154,15 @@ def test_what_it_says_of_a_suspect() -> None:
 # --- noise, bursts, contradictions
 
 
-@pytest.mark.parametrize(("faults", "kind"), [(0, "gpu"), (1, "gpu"), (1, "path"), (2, "mixed")])
+@pytest.mark.parametrize(
+    ("faults", "kind"),
+    [
+        (0, "gpu"),
+        (1, "gpu"),
+        pytest.param(1, "path", marks=pytest.mark.slow),
+        pytest.param(2, "mixed", marks=pytest.mark.slow),
+    ],
+)
 def test_the_binary_model_with_noise(faults: int, kind: Any) -> None:
     """A tenth of what the issue asks of n = 64, k = 8: the whole takes minutes."""
     result = simulate(

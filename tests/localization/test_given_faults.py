@@ -88,6 +88,7 @@ def test_hangs_and_errors_end_the_job_with_the_reason(part: str) -> None:
         assert code in result["reasons"]
 
 
+@pytest.mark.slow
 def test_a_flapping_fault_strikes_its_share_and_is_found_more_often_the_larger_it_is() -> None:
     rates = [simulated(f"path:3-9*3@{duty}", trials=60, noise=0.01)["exact_rate"] for duty in (0.05, 0.5, 0.9)]
     assert rates[0] < 0.2

@@ -55,7 +55,7 @@ def test_summary_by_hand() -> None:
     assert result["pairwise"] == 120
 
 
-@pytest.mark.parametrize("model", ["binary", "physics"])
+@pytest.mark.parametrize("model", ["binary", pytest.param("physics", marks=pytest.mark.slow)])
 def test_any_number_of_processes_gives_the_same_result(model: str) -> None:
     given = {**SMALL, **STRONG, "faults": 2, "kind": "mixed", "noise": 0.2, "model": model}
     told: list[int] = []

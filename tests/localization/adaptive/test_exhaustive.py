@@ -50,7 +50,7 @@ def differences(n: int, told: Assumptions, transport: Transport) -> Iterator[tup
 
 @pytest.mark.parametrize("transport", ["serial", "shared"])
 @pytest.mark.parametrize("told", TOLD)
-@pytest.mark.parametrize("n", [2, 3, 4])
+@pytest.mark.parametrize("n", [2, 3, pytest.param(4, marks=pytest.mark.slow)])
 def test_every_pair_of_faults(n: int, told: str, transport: Transport) -> None:
     found = {name: (names, untested) for name, names, untested in differences(n, TOLD[told], transport)}
     assert found == NOT_IDENTIFIABLE.get(n, {})

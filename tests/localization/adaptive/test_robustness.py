@@ -113,7 +113,9 @@ def interrupted(told: Assumptions, after: int, event: Event | None, n: int = 12)
 
 
 @either
-@pytest.mark.parametrize("event", ["deadline", "cancelled", "hung"])
+@pytest.mark.parametrize(
+    "event", ["deadline", *(pytest.param(one, marks=pytest.mark.slow) for one in ("cancelled", "hung"))]
+)
 def test_cut_short_at_any_step_it_says_what_is_untested(told: Assumptions, event: str) -> None:
     end = None if event == "hung" else Event(event)  # type: ignore[arg-type]
     code = "engine_hung" if event == "hung" else event

@@ -59,7 +59,7 @@ placed = st.integers(2, 64).flatmap(
 @given(placed=placed, told=told, seed=seeds)
 @example(placed=(3, (0, 0, 1)), told=CALIBRATED, seed=0)
 @example(placed=(4, (0, 0, 1, 2)), told=UNKNOWN, seed=0)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_a_healthy_replica_is_healthy_and_every_component_was_in_a_probe(
     placed: tuple[int, tuple[int, ...] | None], told: Assumptions, seed: int
 ) -> None:
@@ -80,7 +80,7 @@ def test_a_healthy_replica_is_healthy_and_every_component_was_in_a_probe(
     latencies=st.lists(st.floats(0.01, 1e6), min_size=1, max_size=30),
     deadline=st.sampled_from([1e3, 1e9]),
 )
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_contradictory_readings_are_bounded_and_replay(
     n: int, told: object, seed: int, latencies: list[float], deadline: float
 ) -> None:
@@ -102,7 +102,7 @@ def test_contradictory_readings_are_bounded_and_replay(
 
 
 @given(cut=st.integers(0, 400), told=told)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_a_resumed_session_goes_on_as_it_would_have(cut: int, told: object) -> None:
     whole = adaptive(16, told)  # type: ignore[arg-type]
     run = noise_free(whole, [gpu(3), path(8, 9)])

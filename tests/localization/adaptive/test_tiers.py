@@ -111,6 +111,7 @@ def test_a_path_under_one_leaf_is_found_where_all_sends_between_leaves_are_slowe
     assert (found["outcomes"], found["reasons"]) == ({"healthy": 3}, {"hops_slower": 3})
 
 
+@pytest.mark.slow
 def test_of_switches_as_fast_as_what_is_below_them_nothing_is_said() -> None:
     assert simulated(tiered(64, 16, 8, 4), trials=6)["reasons"] == {}
 
@@ -122,6 +123,7 @@ def test_of_several_tiers_the_one_that_takes_longer_is_told() -> None:
     assert notes == {"hops_slower": 1}
 
 
+@pytest.mark.slow
 def test_paths_are_compared_with_their_like_where_leaves_are_slower() -> None:
     found = simulated(layout(64, 8, leaves=2), "leaf:0*2", "path:0-8*4", noise=0.0)
     assert found["named"] == {"path:0-8": 3}, found
@@ -171,6 +173,7 @@ def test_a_leaf_is_not_taken_for_one_of_two_switches_above(leaf: int) -> None:
     assert (found["exact_rate"], found["false_accusation_rate"]) == (1, 0), found
 
 
+@pytest.mark.slow
 def test_switches_that_are_a_little_slower_are_noted_and_nobody_is_accused() -> None:
     found = simulated(tiered(64, 16, 8, 2), "switch:2/1*1.8")
     assert (found["named"], list(found["reasons"])) == ({}, ["switches_slower"]), found

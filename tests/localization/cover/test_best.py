@@ -87,6 +87,7 @@ def ratios(covers: list[best.BestCover]) -> list[float]:
     return [len(cover.probes) / cover.lower_bound for cover in covers]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("k", "mean", "most"), LIMITS)
 def test_ratio_to_the_bound_in_a_sample(k: int, mean: float, most: float) -> None:
     sample = ratios([best_cover(n, k) for n in range(25, 326, 12)])
