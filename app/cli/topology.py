@@ -125,6 +125,7 @@ def _read(files: list[Path], form: ImportFormat, hosts: tuple[str, ...], as_json
 def _laid(texts: list[str], form: ImportFormat, hosts: tuple[str, ...], remote: str | None) -> Placement:
     """The topology of the first text with the rails of the second."""
     from app.topology import importers
+    from app.topology.errors import ImportRefused
     from app.topology.importers import rails
 
     if form not in {ImportFormat.auto, ImportFormat.tent_rails}:
@@ -132,10 +133,18 @@ def _laid(texts: list[str], form: ImportFormat, hosts: tuple[str, ...], remote: 
     if len(texts) != 2 or len(hosts) != 1:
         raise Refused("--onto goes with one rail file and one --host, the host that the file calls local")
     onto = importers.read(texts[:1]).placement
-    others = [name for name in onto.names("host") if name != hosts[0]]
+    known = onto.names("host")
+    for option, name in (("--host", hosts[0]), ("--remote-host", remote)):
+        if name is not None and name not in known:
+            raise Refused(f"{option}: the topology has no host {name!r}; it has {', '.join(known)}")
+    others = [name for name in known if name != hosts[0]]
     if remote is None and len(others) != 1:
         raise Refused(f"the topology has {len(others)} other hosts: say which one is remote with --remote-host")
-    return rails.lay(rails.parse(texts[1]), onto, hosts[0], remote or others[0])
+    try:
+        return rails.lay(rails.parse(texts[1]), onto, hosts[0], remote or others[0])
+    except ImportRefused as refused:
+        refused.part = 1
+        raise
 
 
 def _reading(files: list[Path], as_json: bool, read: Callable[[list[str]], T]) -> T:
@@ -157,15 +166,16 @@ def _reading(files: list[Path], as_json: bool, read: Callable[[list[str]], T]) -
     try:
         return read(texts)
     except ImportRefused as error:
-        part = len(files) - 1 if error.part is None else error.part
-        raise _refused(error, files[part], as_json) from None
+        raise _refused(error, None if error.part is None else files[error.part], as_json) from None
 
 
-def _refused(error: ImportRefused, path: Path, as_json: bool) -> Exception:
+def _refused(error: ImportRefused, path: Path | None, as_json: bool) -> Exception:
+    """What is wrong with a file; without one, with the names of hosts."""
+    words = str(error) if path is None else f"{path}: {error}"
     if not as_json:
-        return Refused(f"{path}: {error}")
+        return Refused(words)
     place = "" if error.line is None else f":{error.line}:{error.column}"
-    return problem(UNREADABLE, f"{path}: {error}", (f"{path}{place}", error.message))
+    return problem(UNREADABLE, words, (f"{path or '--host'}{place}", error.message))
 
 
 def _show(placement: Placement) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -119,14 +119,7 @@ class _Case:
             )
             for flow in self.flows
         ]
-        findings: list[tuple[Result, str]] = []
-        for flow, source, target in wire:
-            if flow.selected.get(rail.local):
-                wanted = sum(flow.selected.get(name, 0) for name in sharing)
-                where = f"target {listed(remotes, '+')}"
-                findings.append(_compared(f"source {rail.local}", flow.selected[rail.local], source, self.limits))
-                findings.append(_compared(where, wanted, target, self.limits))
-        result, reason = self._concluded(rail.local, findings)
+        result, reason = self._concluded(rail.local, self._findings(rail.local, wire))
         if len(sharing) > 1:
             others = listed([name for name in sharing if name != rail.local])
             reason = f"{reason}; at the target together with {others}"
@@ -141,11 +134,27 @@ class _Case:
             remotes=rail.remotes,
         )
 
-    def _concluded(self, local: str, findings: Sequence[tuple[Result, str]]) -> tuple[Result, str]:
+    def _findings(self, local: str, wire: Sequence[tuple[Flow, Moved, Moved]]) -> Iterator[tuple[Result, str]]:
+        sharing, remotes = self.groups[local]
+        for flow, source, target in wire:
+            own = flow.selected.get(local, 0)
+            together = sum(flow.selected.get(name, 0) for name in sharing)
+            for where, wanted, moved in (
+                (f"source {local}", own, source),
+                (f"target {listed(remotes, '+')}", together, target),
+            ):
+                # Where nothing was selected there is no ratio; a counter that is not known is a gap all the same.
+                if own or moved.trouble:
+                    yield _compared(where, wanted, moved, self.limits)
+
+    def _concluded(self, local: str, found: Iterable[tuple[Result, str]]) -> tuple[Result, str]:
+        findings = list(found)
         if not self.selected[local]:
             last = self.records.pairs[-1].record.selection.devices
             gone = any(device.device_name == local and not device.available for device in last)
-            return "fail", f"eligible, but never selected{': it was not available' if gone else ''}"
+            why = f"eligible, but never selected{': it was not available' if gone else ''}"
+            unknown = [text for _, text in findings]
+            return ("inconclusive", "; ".join([why, *unknown])) if unknown else ("fail", why)
         if not findings:
             return "inconclusive", "its operation has no direction that is known here"
         result = worst(found for found, _ in findings)

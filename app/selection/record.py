@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from app.selection.documents import Document, Name, load, repeated, validate
+from app.selection.documents import Document, Name, load, validate
 from app.selection.errors import RecordError, UnknownVersionError
 
 SCHEMA_VERSION = 1
@@ -45,9 +46,11 @@ class Selection(Document):
 
     @model_validator(mode="after")
     def _every_device_once(self) -> Self:
-        twice = repeated(device.dev_id for device in self.devices)
-        if twice is not None:
-            raise ValueError(f"devices: dev_id {twice} stands twice")
+        seen: set[int] = set()
+        for place, device in enumerate(self.devices):
+            if device.dev_id in seen:
+                raise _at_its_field(("devices", place, "dev_id"), f"dev_id {device.dev_id} stands twice")
+            seen.add(device.dev_id)
         return self
 
     @property
@@ -115,7 +118,7 @@ def read_records(text: str) -> Records:
     Raises
     ------
     RecordError
-        Naming line and field; also when there is no selection record.
+        Naming line and field; also when a record contradicts itself, and when there is no selection record.
     UnknownVersionError
         When a record has another ``schema_version``.
     """
@@ -125,7 +128,9 @@ def read_records(text: str) -> Records:
         if value.get("record_type") == TARGETS:
             targets.append((line, validate(TargetRecord, value, RecordError, line)))
         else:
-            selections.append((line, validate(SelectionRecord, value, RecordError, line)))
+            record = validate(SelectionRecord, value, RecordError, line)
+            _check(record.selection, line)
+            selections.append((line, record))
     if not selections:
         raise RecordError(f"there is no record of record_type {SELECTION!r}")
     return _paired(selections, targets)
@@ -156,6 +161,38 @@ def _values(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
         if value.get("record_type") not in {SELECTION, TARGETS}:
             raise RecordError(f"must be {SELECTION!r} or {TARGETS!r}", line=line, field="record_type")
         yield line, value
+
+
+def _at_its_field(path: tuple[str | int, ...], message: str) -> ValidationError:
+    problem = PydanticCustomError("selection", "{message}", {"message": message})
+    return ValidationError.from_exception_data("selection", [InitErrorDetails(type=problem, loc=path, input=None)])
+
+
+def _check(selection: Selection, line: int) -> None:
+    """Refuse what no selector can have counted.
+
+    Not in the model: between two snapshots a counter may be reset, and two endpoints of a job may have one name.
+    Slices without bytes may be, and single- and multi-path counts may lag.
+    """
+    of_paths = selection.single_path_allocations + selection.multi_path_allocations
+    if of_paths > selection.allocations:
+        message = (
+            f"{selection.single_path_allocations} single-path and {selection.multi_path_allocations} multi-path"
+            f" allocations are more than the {selection.allocations} there were"
+        )
+        raise RecordError(message, line=line, field="selection.allocations")
+    if selection.probe_allocations > selection.allocations:
+        message = f"{selection.probe_allocations} are more than the {selection.allocations} allocations there were"
+        raise RecordError(message, line=line, field="selection.probe_allocations")
+    names: dict[str, int] = {}
+    for place, device in enumerate(selection.devices):
+        field = f"selection.devices.{place}"
+        if names.setdefault(device.device_name, device.dev_id) != device.dev_id:
+            message = f"{device.device_name} is dev_id {names[device.device_name]} and dev_id {device.dev_id}"
+            raise RecordError(message, line=line, field=f"{field}.device_name")
+        if device.selected_bytes and not device.selected_slices:
+            message = f"0 slices have {device.selected_bytes} bytes"
+            raise RecordError(message, line=line, field=f"{field}.selected_slices")
 
 
 def _paired(selections: list[tuple[int, SelectionRecord]], targets: list[tuple[int, TargetRecord]]) -> Records:

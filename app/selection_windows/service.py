@@ -13,7 +13,7 @@ from app.kit.problems import Problem, invalid, not_found
 from app.selection.acceptance import Judgement, judge
 from app.selection.counter_texts import read_counters
 from app.selection.counters import Movement
-from app.selection.errors import InputError, RailFileError
+from app.selection.errors import InputError, RailFileError, UnitError
 from app.selection.rails import read_rails
 from app.selection.record import read_records
 from app.selection.tolerances import Tolerances
@@ -42,8 +42,11 @@ def create(
     tolerances = Tolerances(below=settings.selection_below, above=settings.selection_above)
     try:
         judgement = judge(records, rails, Movement(before, after, wanted.unit), tolerances)
-    except InputError as error:
-        raise _refused("rails" if isinstance(error, RailFileError) else "unit", error) from None
+    except RailFileError as error:
+        raise _refused("rails", wanted.rails, error.field, error) from None
+    except UnitError as error:
+        name, _, field = error.field.partition(".")
+        raise _refused(name, getattr(wanted, name), field, error) from None
     window = SelectionWindow(
         replica_id=replica_id,
         topology_version=topology_version,
@@ -74,7 +77,7 @@ def _read(name: str, given: Texts, reader: Callable[[str], Read]) -> Read:
     try:
         return reader(given if isinstance(given, str) else json.dumps(given))
     except InputError as error:
-        raise _refused(name, error) from None
+        raise _refused(name, given, error.field, error) from None
 
 
 def _stored(judgement: Judgement) -> dict[str, Any]:
@@ -85,5 +88,8 @@ def _stored(judgement: Judgement) -> dict[str, Any]:
     return document
 
 
-def _refused(name: str, error: InputError) -> Problem:
-    return invalid(f"body.{name}", str(error))
+def _refused(name: str, given: Texts, field: str, error: InputError) -> Problem:
+    """A part of the request that is refused: in a text by line and field, in an object by its path."""
+    inside = [*([str(error.line)] if error.line else []), *([field] if field else [])]
+    between = ":" if isinstance(given, str) or error.line else "."
+    return invalid(between.join([f"body.{name}", *inside]), error.message)

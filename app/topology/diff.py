@@ -1,5 +1,6 @@
 """What changed between two topologies, in words. GPUs are matched by their device ids, so that ranks that were
-renumbered are told from GPUs that were moved or replaced.
+renumbered are told from GPUs that were moved or replaced. How an id is spelt makes no difference; ids of two
+notations (``GPU0``, then a UUID) say neither that a GPU is the same nor that it was replaced.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from app.localization.placement import Place, Placement
-from app.topology.rules import identity, is_global
+from app.topology.rules import identity, is_global, written
 
 ChangeKind = Literal["renumbered", "moved", "replaced", "changed", "added", "removed", "switch"]
 
@@ -24,7 +25,8 @@ class Change:
     ----------
     kind : str
         The weightiest of what happened: ``replaced`` (another device at its rank), ``moved`` (to another host),
-        ``renumbered``, ``changed`` (NIC, rail, leaf or rack), ``added``, ``removed``, or ``switch``.
+        ``renumbered``, ``changed`` (NIC, rail, leaf, rack, or how its id is written), ``added``, ``removed``, or
+        ``switch``.
     text : str
         All of it in words.
     old_rank, rank : int or None
@@ -114,9 +116,26 @@ def _matched(old: Placement, new: Placement) -> Iterator[tuple[int, int]]:
 
 def _same_gpu(before: Place, now: Place) -> bool:
     """Whether two matched places hold the same GPU; on one host and without an id, its rank must do."""
-    if before.device is not None and now.device is not None:
-        return _identity(before) == _identity(now)
-    return before.host == now.host
+    if before.device is None or now.device is None:
+        return before.host == now.host
+    if _two_notations(before, now):
+        return _alike(before, now)
+    return _identity(before) == _identity(now)
+
+
+def _two_notations(a: Place, b: Place) -> bool:
+    """Whether two device ids are stated, and written so that they cannot be compared."""
+    if a.device is None or b.device is None:
+        return False
+    return written(a.device).notation != written(b.device).notation
+
+
+def _alike(a: Place, b: Place) -> bool:
+    """Whether all that is stated of two places fits one GPU, whose ids are of two notations."""
+    stated = [(getattr(a, field), getattr(b, field)) for field in ("host", *_FIELDS)]
+    # Two programs may count the GPUs of a host in different orders: other numbers are at least no sign of one GPU.
+    stated.append((written(a.device or "").number, written(b.device or "").number))
+    return all(None in pair or pair[0] == pair[1] for pair in stated)
 
 
 def _same_place(old: Placement, before: int, new: Placement, now: int) -> bool:
@@ -136,16 +155,24 @@ def _pair(before: int, a: Place, now: int, b: Place) -> Change | None:
     kind = _kind(before, a, now, b)
     if before != now:
         return Change(kind, "; ".join(parts), before, now)
-    start = f"rank {now}" if _other_device(a, b) else _name(now, b)
+    start = f"rank {now}" if _other_device(a, b) or _two_notations(a, b) else _name(now, b)
     return Change(kind, f"{start}{' ' if a.host != b.host else ': '}{'; '.join(parts)}", before, now)
 
 
 def _parts(a: Place, b: Place) -> Iterator[str]:
     if a.host != b.host:
         yield f"moved from {a.host} to {b.host}"
-    for field, word in {"device": "device", **_FIELDS}.items():
+    if _two_notations(a, b):
+        yield f"device id now {b.device} (was {a.device}, another notation)"
+    elif _text(a.device) != _text(b.device):
+        yield _stated("device", a.device, b.device)
+    for field, word in _FIELDS.items():
         if getattr(a, field) != getattr(b, field):
             yield _stated(word, getattr(a, field), getattr(b, field))
+
+
+def _text(device: str | None) -> str | None:
+    return None if device is None else written(device).text
 
 
 def _kind(before: int, a: Place, now: int, b: Place) -> ChangeKind:
@@ -158,9 +185,9 @@ def _kind(before: int, a: Place, now: int, b: Place) -> ChangeKind:
 
 def _other_device(a: Place, b: Place) -> bool:
     """Whether two devices at one rank are known to be others; numbers in two hosts do not say it."""
-    if a.device is None or b.device is None or a.device == b.device:
+    if a.device is None or b.device is None or _two_notations(a, b) or _text(a.device) == _text(b.device):
         return False
-    return a.host == b.host or is_global(a.device) or is_global(b.device)
+    return a.host == b.host or is_global(a.device)
 
 
 def _name(rank: int, place: Place) -> str:

@@ -41,7 +41,7 @@ class ImportRefused(ValueError):
         self.line = line
         self.column = column
         self.part: int | None = None
-        """Number of the file, from 0, where several are read together."""
+        """Number of the file, from 0; None where no file is at fault."""
 
 
 class UnknownFormat(ImportRefused):

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from app.topology.errors import TopologyError
 
 # Ordinals (3, cuda:3, GPU3) and PCI addresses count within their host; any other device id names one GPU for good.
-_LOCAL = re.compile(r"(?:[a-z]+:?)?\d{1,4}|(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.IGNORECASE)
+_ORDINAL = re.compile(r"(?:([a-z]+):?)?(\d{1,4})", re.IGNORECASE)
+_PCI = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}:[0-9a-f]{2}\.[0-7])", re.IGNORECASE)
+_PREFIXED = re.compile(r"((?:GPU|MIG)-).+", re.IGNORECASE)
+_UUID = re.compile(
+    r"(?:GPU|MIG)-[0-9a-f]+(?:-[0-9a-f]+)*|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE
+)
 
 _NAMES_SHOWN = 12
 
@@ -33,14 +38,44 @@ class Gpu(Protocol):
     def rack(self) -> str | None: ...
 
 
+class Written(NamedTuple):
+    """A device id as all spellings of it are compared.
+
+    Parameters
+    ----------
+    notation : str
+        Ids of two notations, such as ``GPU0`` and ``cuda:0``, cannot be told to be the same GPU, nor to be others.
+    text : str
+        The same for every spelling: capitals, the width of a PCI address's domain, and a colon make no difference.
+    number : int, optional
+        Of an ordinal.
+    """
+
+    notation: str
+    text: str
+    number: int | None = None
+
+
+def written(device: str) -> Written:
+    """How a device id is written: ``00000000:3B:00.0`` as ``0000:3b:00.0``."""
+    if ordinal := _ORDINAL.fullmatch(device):
+        word, number = (ordinal[1] or "").lower(), int(ordinal[2])
+        return Written(f"ordinal {word}", f"{word}{number}", number)
+    if address := _PCI.fullmatch(device):
+        return Written("pci", f"{int(address[1] or '0', 16):04x}:{address[2].lower()}")
+    prefixed = _PREFIXED.fullmatch(device)
+    text = device.lower() if _UUID.fullmatch(device) else device
+    return Written(prefixed[1].lower() if prefixed else "other", text)
+
+
 def is_global(device: str) -> bool:
     """Whether a device id names the same GPU on every host, such as ``GPU-1b2c...`` and unlike ``cuda:3``."""
-    return _LOCAL.fullmatch(device) is None
+    return not (_ORDINAL.fullmatch(device) or _PCI.fullmatch(device))
 
 
 def identity(host: str, device: str) -> tuple[str, str]:
     """What a GPU is known by: its global id, or its number in its host."""
-    return ("" if is_global(device) else host, device)
+    return ("" if is_global(device) else host, written(device).text)
 
 
 def check(gpus: Sequence[Gpu], parents: Mapping[str, str]) -> None:

@@ -89,7 +89,7 @@ class ChangeOut(BaseModel):
 
     kind: ChangeKind = Field(
         description="The weightiest of what happened: `replaced` is another device at its rank, `moved` is to"
-        " another host, `changed` its NIC, rail, leaf or rack."
+        " another host, `changed` its NIC, rail, leaf, rack, or the notation of its id."
     )
     old_rank: int | None = Field(description="Its rank before; null: it was not there, or it is a switch.")
     rank: int | None = Field(description="Its rank now; null: it is gone, or it is a switch.")
@@ -97,7 +97,7 @@ class ChangeOut(BaseModel):
 
 
 class DifferenceOut(BaseModel):
-    """Two versions compared. GPUs are matched by device id, then by rank."""
+    """Two versions compared. GPUs are matched by device id, however it is spelt, then by rank."""
 
     from_version: int
     to_version: int

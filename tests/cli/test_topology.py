@@ -87,6 +87,20 @@ def test_what_cannot_be_read_is_a_line_or_a_problem_document(put, tmp_path: Path
     refused(run("topology", "import", NICS, cut, "--host", "a", "--host", "b"), f"{cut}: line 5")
 
 
+def test_of_several_files_the_one_at_fault_is_named(put) -> None:
+    files = [put(f"host-{n}.txt", NICS.read_text()) for n in range(3)]
+    hosts = ("--host", "a", "--host", "a", "--host", "b")
+    refused(run("topology", "import", *files, *hosts), f"{files[1]}: line 2, column 1: ", "a host has two GPUs")
+    outcome = run("topology", "import", *files, *hosts, "--json")
+    assert json.loads(outcome.err)["errors"][0]["field"] == f"{files[1]}:2:1"
+    few = run("topology", "import", *files, "--host", "a", "--json")
+    assert (few.status, json.loads(few.err)["errors"]) == (
+        2,
+        [{"field": "--host", "message": "3 files need 3 host names, not 1"}],
+    )
+    refused(run("topology", "import", *files, "--host", "a"), "faultsense: 3 files need 3 host names")
+
+
 def test_a_rail_file_is_laid_onto_a_topology(put) -> None:
     table = "rank,host,nic\n0,a,mlx5_0\n1,a,mlx5_1\n2,b,mlx5_0\n3,b,mlx5_1\n"
     two, three = put("two.csv", table), put("three.csv", table + "4,c,mlx5_0\n")
@@ -100,7 +114,17 @@ def test_a_rail_file_is_laid_onto_a_topology(put) -> None:
         ((rails,), "lay it onto a topology"),
         ((rails, "--onto", two), "one --host"),
         ((rails, "--onto", three, "--host", "a"), "2 other hosts: say which one is remote"),
-        ((rails, "--onto", two, "--host", "z", "--remote-host", "b"), "no host 'z'"),
+        ((rails, "--onto", two, "--host", "z", "--remote-host", "b"), "--host: the topology has no host 'z'"),
+        ((rails, "--onto", two, "--host", "z"), "--host: the topology has no host 'z'; it has a, b"),
+        (
+            (rails, "--onto", two, "--host", "a", "--remote-host", "z"),
+            "--remote-host: the topology has no host 'z'",
+        ),
+        ((rails, "--onto", put("twice.csv", table + "4,a,mlx5_9\n4,c,m\n"), "--host", "a"), "twice.csv: line 7"),
+        (
+            (put("other.json", {"all": [{"local": "x", "remote": "y"}]}), "--onto", two, "--host", "a"),
+            "other.json: ",
+        ),
         ((rails, "--onto", two, "--host", "a", "--format", "csv"), "goes with a TENT rail file"),
         ((two, "--remote-host", "b"), "--remote-host goes with --onto"),
         (

@@ -93,6 +93,42 @@ def test_eligible_but_never_selected_fails() -> None:
     assert found.distribution.shape == "single"
 
 
+@pytest.mark.parametrize(("value", "word"), [(None, "missing"), (3, "reset"), (0xFFFFFFFF, "saturated")], ids=str)
+@pytest.mark.parametrize(
+    ("side", "device_name", "name"),
+    [("source", "mlx5_1", "port_xmit_data"), ("target", "mlx5_5", "port_rcv_data")],
+)
+def test_never_selected_and_without_a_counter_is_inconclusive(
+    side: str, device_name: str, name: str, value: int | None, word: str
+) -> None:
+    one = lines(record({0: 2 * N, 1: 0}))
+    after = counters({0: 2 * N, 1: 0}, {4: 2 * N, 5: 0})
+    assert judged(one, after).result == "fail"
+    after[side][device_name][name] = value
+    found = judged(one, after)
+    assert found.result == of(found, "mlx5_1").result == "inconclusive"
+    assert of(found, "mlx5_1").reason == f"eligible, but never selected; {side} {device_name}: counter {word}"
+    assert of(found, "mlx5_0").result == "pass"
+
+
+def test_a_rail_that_no_counter_names_is_not_known_to_be_still() -> None:
+    found = judged(lines(record({0: N, 1: 0})), counters({0: N}, {4: N, 5: 0}), counters({0: 0}, {4: 0, 5: 0}))
+    assert found.result == of(found, "mlx5_1").result == "inconclusive"
+    assert "source mlx5_1: counter missing" in of(found, "mlx5_1").reason
+
+
+def test_a_gap_in_the_direction_that_a_rail_had_no_bytes_of_is_a_gap() -> None:
+    both = lines(record({0: N, 1: N}), record({0: N, 1: 0}, op_type="read"))
+    after = {
+        "source": {"mlx5_0": port(1000 + N, 2000 + N), "mlx5_1": port(1000 + N, 2000)},
+        "target": {"mlx5_4": port(1000 + N, 2000 + N), "mlx5_5": port(1000, 2000 + N)},
+    }
+    assert judged(both, after).result == "pass"
+    after["source"]["mlx5_1"]["port_rcv_data"] = None
+    found = judged(both, after)
+    assert (found.result, of(found, "mlx5_1").reason) == ("inconclusive", "source mlx5_1: counter missing")
+
+
 def test_selected_but_not_eligible_fails() -> None:
     found = judged(lines(record({0: N, 1: N, 2: 5, 3: 0})), CARRIED)
     assert found.result == "fail"

@@ -72,7 +72,31 @@ def _with(**changes: Any) -> str:
             "int",
         ),
         (_with(selection=selection(device(0, available=1))), 2, "selection.devices.0.available", "boolean"),
-        (_with(selection=selection(device(0), device(0))), 2, "selection", "dev_id 0 stands twice"),
+        (
+            _with(selection=selection(device(0), device(1), device(0))),
+            2,
+            "selection.devices.2.dev_id",
+            "dev_id 0 stands twice",
+        ),
+        (
+            _with(selection=selection(device(0), device(3), device(7, device_name="mlx5_3"))),
+            2,
+            "selection.devices.2.device_name",
+            "mlx5_3 is dev_id 3 and dev_id 7",
+        ),
+        (
+            _with(selection=selection(device(0), device(1, MIB, slices=0))),
+            2,
+            "selection.devices.1.selected_slices",
+            f"0 slices have {MIB} bytes",
+        ),
+        (
+            _with(selection={**selection(device(0)), "multi_path_allocations": 7}),
+            2,
+            "selection.allocations",
+            "4 single-path and 7 multi-path allocations are more than the 10",
+        ),
+        (_with(selection=selection(device(0), probes=11)), 2, "selection.probe_allocations", "11 are more than"),
         (
             _with(selection=selection(device(0, device_name="a\0"))),
             2,
@@ -96,6 +120,15 @@ def test_refused_naming_line_and_field(text: str, line: int, field: str, words: 
         read_records(text)
     assert (refused.value.line, refused.value.field) == (line, field)
     assert f"line {line}" in str(refused.value)
+
+
+def test_what_a_selector_may_have_counted_is_taken() -> None:
+    """Counts of paths that lag, slices without bytes, nothing at all, other names than in another record."""
+    lagging = {**selection(device(0, 0, slices=3), probes=10), "multi_path_allocations": 5}
+    nothing = selection(device(0), device(1, available=False), allocations=0, single=0)
+    turned = selection(device(0, MIB, device_name="mlx5_1"), device(1, MIB, device_name="mlx5_0"))
+    text = lines(*(record({}, selection=one) for one in (lagging, nothing, turned, selection(device(0, MIB)))))
+    assert len(read_records(text).pairs) == 4
 
 
 def test_missing_field() -> None:

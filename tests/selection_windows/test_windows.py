@@ -91,25 +91,56 @@ def test_list_is_paged_newest_first_and_of_one_replica(client: TestClient, windo
 @pytest.mark.parametrize(
     ("changes", "field", "words"),
     [
-        ({"records": lines(record({0: N})) + "{broken\n" + lines(record({0: N}))}, "body.records", "line 2"),
-        ({"records": lines(record({0: N}, schema_version=9))}, "body.records", "9 is not known"),
-        ({"rails": {"all": []}}, "body.rails", "all"),
+        (
+            {"records": lines(record({0: N})) + "{broken\n" + lines(record({0: N}))},
+            "body.records:2",
+            "not JSON: Expecting",
+        ),
+        ({"records": lines(record({0: N}, schema_version=9))}, "body.records:1:schema_version", "9 is not known"),
+        (
+            {"records": "\n" + lines(record({0: N}), record({0: N}, block_size="1M"))},
+            "body.records:3:block_size",
+            "Input should be a valid integer",
+        ),
+        ({"records": lines(target(N))}, "body.records", "there is no record"),
+        ({"rails": {"all": []}}, "body.rails.all", "at least 1 item"),
+        ({"rails": '{"all": [],\n}'}, "body.rails:2", "not JSON"),
         (
             {"rails": {"all": [{"local": "x", "remote": "mlx5_4"}]}},
-            "body.rails",
-            "all.0.local: unknown local device x",
+            "body.rails.all.0.local",
+            "unknown local device x",
         ),
-        ({"before": {"source": {"a\0": {"port_xmit_data": 1}}}}, "body.before", "no name"),
-        ({"after": {"source": {"mlx5_0": {"port_xmit_data": -1}}}}, "body.after", "port_xmit_data"),
         (
-            {"after": {**UPLOAD["after"], "unit": "words4"}},
-            "body.unit",
-            "after.unit: bytes was stated, a snapshot says words4",
+            {"rails": json.dumps({"direct": [{"local": "mlx5_0", "remote": "x"}]})},
+            "body.rails:direct.0.remote",
+            "unknown remote device x",
+        ),
+        ({"before": {"source": {"a\0": {"port_xmit_data": 1}}}}, "body.before.source", "no name"),
+        (
+            {"after": {"source": {"mlx5_0": {"port_xmit_data": -1}}}},
+            "body.after.source.mlx5_0.1.port_xmit_data",
+            "must be a whole number",
+        ),
+        (
+            {"after": "# source\ninfiniband/mlx5_0/ports/1/counters/port_rcv_data:-1"},
+            "body.after:2:source.mlx5_0.1.port_rcv_data",
+            "must be a whole number",
+        ),
+        (
+            {"after": {"source": "\ninfiniband/mlx5_0/ports/1/counters/port_rcv_data:-1"}},
+            "body.after:2:source.mlx5_0.1.port_rcv_data",
+            "must be a whole number",
+        ),
+        ({"after": {**UPLOAD["after"], "unit": "words4"}}, "body.after.unit", "bytes was stated"),
+        (
+            {"before": json.dumps({**UPLOAD["before"], "unit": "words4"})},
+            "body.before:unit",
+            "a snapshot says words4",
         ),
         ({"unit": "words"}, "body.unit", "words4"),
         ({"records": ""}, "body.records", "at least 1"),
-        ({"before": '{"\\ud800": 1}'}, "body.before", r"\ud800: is none of"),
-        ({"before": {"source": {"\ud800": 5}}}, "body.before", r"source.\ud800: must be"),
+        ({"before": '{"\\ud800": 1}'}, r"body.before:\ud800", "is none of"),
+        ({"before": {"source": {"\ud800": 5}}}, r"body.before.source.\ud800", "must be"),
         ({"rails": {"\ud800": 5}}, "body.rails", "neither"),
     ],
 )
@@ -121,6 +152,7 @@ def test_refused_with_the_place_and_nothing_stored(
     (error,) = refused.json()["errors"]
     assert error["field"] == field
     assert words in error["message"]
+    assert refused.json()["detail"].startswith(f"{field}: ")
     assert client.get(windows).json()["items"] == []
 
 

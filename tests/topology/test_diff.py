@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -95,6 +96,71 @@ def test_a_device_id_that_is_stated_later_is_no_replacement() -> None:
     found = diff(old, new)
     assert texts(old, new) == ["rank 0 (GPU-1): device now stated: GPU-1"]
     assert (found.ranks, found.unchanged) == ((0, 1), (0, 1))
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        ("0000:3B:00.{}", "00000000:3b:00.{}"),
+        ("3b:00.{}", "0000:3b:00.{}"),
+        ("GPU-5F1C0A3E-{}", "gpu-5f1c0a3e-{}"),
+        ("cuda:{}", "CUDA{}"),
+    ],
+)
+def test_an_id_in_another_spelling_is_no_change(before: str, now: str) -> None:
+    old, new = (placement(*(Place("a", form.format(n), f"m{n}") for n in range(4))) for form in (before, now))
+    found = diff(old, new)
+    assert found.changes == ()
+    assert found.ranks == found.unchanged == (0, 1, 2, 3)
+    swapped = diff(old, Placement((*new.places[2:], *new.places[:2])))
+    assert {change.kind for change in swapped.changes} == {"renumbered"}
+    assert swapped.ranks == (2, 3, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        ("GPU0", "cuda:0"),
+        ("GPU0", "GPU-5f1c0a3e"),
+        ("GPU-5f1c0a3e", "0000:3b:00.0"),
+        ("0000:3b:00.0", "0"),
+        ("GPU-5f1c0a3e", "serial-7"),
+    ],
+)
+def test_an_id_in_another_notation_is_no_replacement(before: str, now: str) -> None:
+    """Neither is known: that it is the same GPU, nor that it is another. With the rest alike, its rank must do."""
+    old = placement(Place("a", before, "m0", leaf="l"), Place("a"))
+    new = placement(Place("a", now, "m0", leaf="l"), Place("a"))
+    found = diff(old, new)
+    (change,) = found.changes
+    assert change.text == f"rank 0: device id now {now} (was {before}, another notation)"
+    assert change.kind == "changed"
+    assert found.ranks == found.unchanged == (0, 1)
+    other_nic = diff(old, placement(Place("a", now, "m9", leaf="l"), Place("a")))
+    assert other_nic.changes[0].text == f"{change.text}; NIC m0 replaced by m9"
+    assert (other_nic.changes[0].kind, other_nic.ranks) == ("changed", (None, 1))
+    moved = diff(old, placement(Place("b", now, "m0", leaf="l"), Place("a")))
+    assert moved.changes[0].text.startswith("rank 0 moved from a to b; device id now")
+    assert (moved.changes[0].kind, moved.ranks) == ("moved", (None, 1))
+
+
+def test_other_numbers_in_another_notation_do_not_say_which_gpu_it_is() -> None:
+    old, new = (
+        placement(Place("a", "GPU0"), Place("a", "GPU1")),
+        placement(Place("a", "cuda:1"), Place("a", "cuda:0")),
+    )
+    found = diff(old, new)
+    assert {change.kind for change in found.changes} == {"changed"}
+    assert (found.ranks, found.unchanged) == ((None, None), ())
+
+
+def test_another_gpu_in_another_spelling_is_replaced() -> None:
+    for before, now in (("GPU-AB", "gpu-ac"), ("0000:3B:00.0", "00000000:3c:00.0"), ("GPU0", "gpu1")):
+        found = diff(placement(Place("a", before), Place("a")), placement(Place("a", now), Place("a")))
+        assert [(c.kind, c.text) for c in found.changes] == [
+            ("replaced", f"rank 0: device {before} replaced by {now}")
+        ]
+        assert found.ranks == (None, 1)
 
 
 def test_gpus_that_came_and_went() -> None:

@@ -142,6 +142,19 @@ def test_racks_and_tiers_make_versions_too(client: TestClient, url: str) -> None
     assert found["unchanged"] == []
 
 
+def test_another_spelling_is_kept_as_it_was_sent_and_is_no_change(client: TestClient, url: str) -> None:
+    client.put(url, json=topology())
+    spelt = topology()
+    for gpu in spelt["gpus"]:
+        gpu["device"] = gpu["device"].lower()
+    stored = client.put(url, json=spelt).json()
+    assert (stored["version"], [gpu["device"] for gpu in stored["gpus"]]) == (2, [f"gpu-{r}" for r in range(8)])
+    assert client.put(url, json=spelt).json()["version"] == 2
+    assert client.get(url, params={"version": 1}).json()["gpus"][0]["device"] == "GPU-0"
+    found = client.get(f"{url}/diff", params={"from": 1, "to": 2}).json()
+    assert (found["changes"], found["ranks"], found["unchanged"]) == ([], list(range(8)), list(range(8)))
+
+
 @pytest.mark.parametrize(
     ("change", "field"),
     [

@@ -177,6 +177,16 @@ def test_mooncake_priority_matrix() -> None:
         ("mooncake-matrix", '{"hip:0": [[], []],\n "rocm:0": [[], []]}', 2, 12, "'rocm:0' is the second GPU 0"),
         ("mooncake-matrix", '{"cpu:0": [["m"], []]}', 1, 1, "no GPU is in it"),
         ("mooncake-matrix", "[]", 1, 1, "a priority matrix must be an object"),
+        ("mooncake-matrix", '{"cuda:0": [["m", "n", "m"], []]}', 1, 24, "the NIC 'm' stands twice in one list"),
+        ("mooncake-matrix", '{"cpu:0": [["m"], ["n", "n"]]}', 1, 25, "the NIC 'n' stands twice in one list"),
+        ("mooncake", '{"nics": [{"name": "m"},\n{"name": "m"}], "mems": []}', 2, 10, "'m' stands twice"),
+        (
+            "mooncake",
+            '{"nics": [{"name": "m"}], "mems": [\n{"name": "cuda:0", "device_list": {"rank0": [0, 0]}}]}',
+            2,
+            49,
+            "'m' stands twice in 'rank0'",
+        ),
         ("mooncake-matrix", '{"cuda:0": [[], []]}', 1, 1, "at least 2"),
         ("tent-rails", json.dumps(RAILS), None, None, "a rail file names NICs, no GPUs"),
         ("csv", "rank\n0\n", 1, 1, "there is no column 'host'"),
@@ -188,10 +198,18 @@ def test_mooncake_priority_matrix() -> None:
         ("csv", "rank,host\n\n0,a\n-1,b\n", 4, 1, "rank '-1' is no number from 0"),
         ("csv", "rank,host\n0,a\n1, \n", 3, 2, "the host is empty"),
         ("csv", "rank,host\n0,a\n0,b\n", 3, 1, "every rank from 0 to 1 exactly once"),
-        ("csv", "rank,host,device\n0,a,GPU-1\n1,b,GPU-1\n", 3, 1, "one GPU cannot be on two hosts"),
-        ("csv", 'rank,host\n0,"a\n', 2, 1, "not CSV"),
-        ("csv", "rank,host,tier1\n", 1, 1, "above a column 'leaf'"),
-        ("csv", "rank,host,leaf,tier1,tier3\n", 1, 1, "without gaps"),
+        ("csv", "rank,host,device\n0,a,GPU-1\n1,b,GPU-1\n", 3, 3, "one GPU cannot be on two hosts"),
+        ("csv", "device,rack,host,rank\nGPU-1,r,a,0\nGPU-2,s,a,1\n", 3, 2, "host a has rack 's' at rank 1"),
+        ("csv", "host,rank\na,1\n\nb,1\n", 4, 2, "every rank from 0 to 1 exactly once"),
+        ("csv", "host,rank,nic\na,0,m\nb,1,x\x07\n", 3, 3, "gpus.1.nic: must be printable"),
+        ("csv", 'rank,host,nic\n0,"a",m\n1,"b\nb",m\n', 3, 2, "gpus.1.host: must be printable"),
+        ("csv", 'rank,host\n0,"a\n', 2, 2, "not CSV"),
+        ("csv", 'rank,host\n"0","a"\n1,"b"c\n', 3, 2, "not CSV"),
+        ("csv", 'rank,host,nic\r\n0,"a\r\n""b",m\r\n1,b,"m\r\n', 4, 3, "not CSV"),
+        ("csv", 'rank;host\n0;a"b\n1;"c', 3, 2, "not CSV"),
+        ("csv", "rank,host\n0,a\n1," + "b" * 200_000, 3, 2, "not CSV: field larger than field limit"),
+        ("csv", "rank,host,tier1\n", 1, 3, "above a column 'leaf'"),
+        ("csv", "rank,host,leaf,tier1,tier3\n", 1, 5, "without gaps"),
         (
             "csv",
             "rank,host,leaf,tier1\n0,a,l,s\n1,b,l,t\n",
@@ -200,7 +218,14 @@ def test_mooncake_priority_matrix() -> None:
             "switch 'l' is under 't' here and under 's' before",
         ),
         ("csv", "rank,host,leaf,tier1\n0,a,,s\n", 2, 4, "'s' is above nothing"),
-        ("csv", "rank,host,leaf,tier1\n0,a,l,l\n1,b,,\n", 1, 1, "switches are above one another: l -> l"),
+        ("csv", "rank,host,leaf,tier1\n0,a,,\n1,b,l,l\n", 3, 4, "switches are above one another: l -> l"),
+        (
+            "csv",
+            "rank,host,leaf,tier1,tier2\n0,a,l,s,c\n1,b,m,c,s\n",
+            2,
+            5,
+            "switches are above one another: s -> c -> s",
+        ),
     ],
 )
 def test_what_is_wrong_is_pointed_at(
@@ -241,6 +266,27 @@ def test_one_file_a_host() -> None:
         with pytest.raises(ImportRefused) as caught:
             read(texts, hosts=hosts)
         assert words in str(caught.value)
+
+
+def test_of_several_files_the_one_at_fault_is_named() -> None:
+    """Also where only the whole of them is wrong."""
+    ours, theirs = SAMPLES["nvidia-smi"], SAMPLES["mooncake-matrix"]
+    for texts, hosts, part, line in (
+        ([ours, theirs, ours], ("a", "b", "a"), 2, 2),
+        ([ours, ours, theirs], ("a", "a", "b"), 1, 2),
+        ([ours, theirs + "}", ours], ("a", "b", "c"), 1, 1),
+        ([ours, ours, theirs], ("a", "b", "\x07"), 2, 1),
+        ([ours, ours], ("a",), None, None),
+    ):
+        with pytest.raises(ImportRefused) as caught:
+            read(texts, hosts=hosts)
+        assert (caught.value.part, caught.value.line) == (part, line)
+
+
+def test_a_nic_may_be_near_and_far() -> None:
+    """Some lists have every NIC in the second part."""
+    found = read(['{"cuda:0": [["m"], ["m", "n"]], "cuda:1": [["n"], ["m", "n"]]}']).placement
+    assert [place.nic for place in found.places] == ["m", "n"]
 
 
 @pytest.mark.parametrize("gpus", [2, 8, 64])

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from app.localization.placement import layout
 from app.topology import documents
-from app.topology.rules import is_global
+from app.topology.rules import is_global, written
 from app.topology.schemas import TopologyIn
 
 
@@ -64,6 +64,16 @@ def test_what_is_said_of_one_host_says_nothing_of_another(document: dict[str, An
         ),
         ([gpu(0, device="3"), gpu(1, device="3")], (1, "device"), "a host has two GPUs: device id '3'"),
         (
+            [gpu(0, device="0000:1b:00.0"), gpu(1, device="00000000:1B:00.0")],
+            (1, "device"),
+            "a host has two GPUs: device id '00000000:1B:00.0'",
+        ),
+        (
+            [gpu(0, device="GPU-1B2C"), gpu(1, "host-b", device="GPU-1b2c")],
+            (1, "device"),
+            "one GPU cannot be on two hosts: device id 'GPU-1b2c'",
+        ),
+        (
             [gpu(0, rack="r1"), gpu(1, rack="r2")],
             (1, "rack"),
             "host host-a has rack 'r2' at rank 1",
@@ -115,3 +125,39 @@ def test_a_leaf_may_be_above_another() -> None:
 )
 def test_which_device_ids_name_one_gpu_for_good(device: str, *, expected: bool) -> None:
     assert is_global(device) is expected
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("0000:3B:00.0", "00000000:3b:00.0"),
+        ("3b:00.0", "0000:3B:00.0"),
+        ("GPU-9D3A4A5E-1111", "gpu-9d3a4a5e-1111"),
+        ("9D3A4A5E-1111-2222-3333-444455556666", "9d3a4a5e-1111-2222-3333-444455556666"),
+        ("cuda:3", "CUDA3"),
+        ("GPU03", "GPU3"),
+    ],
+)
+def test_one_id_may_be_spelt_in_two_ways(one: str, other: str) -> None:
+    assert written(one) == written(other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "comparable"),
+    [
+        ("GPU-9d3a", "GPU-9d3b", True),
+        ("GPU0", "GPU1", True),
+        ("0000:3b:00.0", "0001:3b:00.0", True),
+        ("10000:3b:00.0", "0000:3b:00.0", True),
+        ("serial-a", "serial-A", True),
+        ("GPU-9d3a", "MIG-9d3a", False),
+        ("GPU-9d3a", "9d3a", False),
+        ("GPU0", "cuda:0", False),
+        ("0", "GPU0", False),
+        ("cuda:0", "0000:3b:00.0", False),
+        ("GPU0", "GPU-9d3a", False),
+    ],
+)
+def test_other_ids_are_others_or_cannot_be_compared(one: str, other: str, *, comparable: bool) -> None:
+    assert written(one).text != written(other).text
+    assert (written(one).notation == written(other).notation) is comparable

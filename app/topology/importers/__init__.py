@@ -95,7 +95,8 @@ def read(texts: Sequence[str], form: Format | None = None, hosts: Sequence[str] 
             refused.part = part
             raise
     whole = drafts[0] if len(drafts) == 1 else _joined(drafts)
-    return Imported(_checked(whole), tuple(whole.notes))
+    parts = [part for part, draft in enumerate(drafts) for _ in draft.gpus]
+    return Imported(_checked(whole, parts), tuple(whole.notes))
 
 
 def _draft(text: str, form: Format, host: str | None, *, alone: bool) -> Draft:
@@ -140,15 +141,17 @@ def _joined(drafts: Sequence[Draft]) -> Draft:
     )
 
 
-def _checked(draft: Draft) -> Placement:
+def _checked(draft: Draft, parts: Sequence[int]) -> Placement:
+    """The whole as a placement; ``parts`` has the number of each GPU's file."""
     document = {"gpus": [dict(gpu) for gpu in draft.gpus], "parents": dict(draft.parents)}
     try:
         TopologyIn.model_validate(document)
     except ValidationError as error:
-        location = error.errors()[0]["loc"]
-        index = location[1] if len(location) > 1 and location[0] == "gpus" else None
-        where = draft.where[index] if isinstance(index, int) else (1, 1)
-        raise ImportRefused(_words(error), *where) from None
+        path = error.errors()[0]["loc"]
+        refused = ImportRefused(_words(error), *draft.place(path))
+        of_gpu = path[1] if len(path) > 1 and path[0] == "gpus" else -1
+        refused.part = parts[of_gpu] if parts and isinstance(of_gpu, int) else 0
+        raise refused from None
     return documents.placement(document)
 
 

@@ -19,6 +19,8 @@ from app.topology.importers.draft import Draft
 FIELDS = ("rank", *PLACE_FIELDS)
 _TIER = re.compile(r"tier([1-9]\d?)")
 _DELIMITERS = ",;\t"
+_QUOTED = re.compile(r'"(?:[^"]|"")*+"')
+_BREAK = re.compile(r"\r\n|\r|\n")
 
 
 def has_header(text: str) -> bool:
@@ -52,7 +54,7 @@ def parse(text: str, host: str | None = None) -> Draft:
     names = _header(line, cells, host)
     gpus: list[dict[str, Any]] = []
     where: list[tuple[int, int]] = []
-    parents: dict[str, str] = {}
+    tiers = _Tiers(names)
     for line, cells in rows:
         if len(cells) != len(names):
             at = min(len(cells), len(names)) + 1
@@ -60,20 +62,41 @@ def parse(text: str, host: str | None = None) -> Draft:
         row = {name: cell.strip() for name, cell in zip(names, cells, strict=True)}
         gpus.append(_gpu(row, names, line, host))
         where.append((line, 1))
-        _add_tiers(row, names, line, parents)
-    return Draft(gpus, where, parents)
+        tiers.add(row, line)
+    columns = {name: column for column, name in enumerate(names, 1)}
+    return Draft(gpus, where, tiers.parents, columns=columns, switches=tiers.places)
 
 
 def _rows(text: str) -> Iterator[tuple[int, list[str]]]:
-    """Line number and cells of every line that is not empty."""
+    """Number of the first line, and cells, of every row that is not empty."""
     first = next((line for line in text.split("\n") if line.strip()), "")
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(first), strict=True)
+    delimiter = _delimiter(first)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    line = 1
     try:
         for cells in reader:
             if any(cell.strip() for cell in cells):
-                yield reader.line_num, cells
+                yield line, cells
+            line = reader.line_num + 1
     except csv.Error as error:
-        raise ImportRefused(f"not CSV: {error}", reader.line_num, 1) from None
+        raise ImportRefused(f"not CSV: {error}", *(_broken(text, delimiter) or (line, 1))) from None
+
+
+def _broken(text: str, delimiter: str) -> tuple[int, int] | None:
+    """Line and cell of the first cell that `csv` cannot read: it does not say which."""
+    plain, stops = re.compile(f"[^{delimiter}\r\n]*"), re.compile(f"{delimiter}|{_BREAK.pattern}|\\Z")
+    line, cell, at = 1, 1, 0
+    while at < len(text):
+        found = (_QUOTED if text[at] == '"' else plain).match(text, at)
+        if found is None or len(found.group()) > csv.field_size_limit():
+            return line, cell
+        stop = stops.match(text, found.end())
+        if stop is None:
+            return line, cell
+        line += len(_BREAK.findall(found.group()))
+        line, cell = (line, cell + 1) if stop.group() == delimiter else (line + 1, 1)
+        at = stop.end()
+    return None
 
 
 def _delimiter(line: str) -> str:
@@ -96,10 +119,17 @@ def _header(line: int, cells: Sequence[str], host: str | None) -> list[str]:
             raise ImportRefused(f"there is no column {needed!r}", line, 1)
     if host is not None and "host" in names:
         raise ImportRefused("the table names its hosts; leave the host out", line, names.index("host") + 1)
-    tiers = sorted(int(match[1]) for match in map(_TIER.fullmatch, names) if match)
-    if tiers != list(range(1, len(tiers) + 1)) or (tiers and "leaf" not in names):
-        raise ImportRefused("tiers must be tier1, tier2, ... without gaps, above a column 'leaf'", line, 1)
+    tiers = _tiers(names)
+    for number, name in enumerate(tiers, 1):
+        if name != f"tier{number}" or "leaf" not in names:
+            message = "tiers must be tier1, tier2, ... without gaps, above a column 'leaf'"
+            raise ImportRefused(message, line, names.index(name) + 1)
     return names
+
+
+def _tiers(names: Sequence[str]) -> list[str]:
+    """Columns of the switches above the leaf, the lowest first."""
+    return sorted((name for name in names if _TIER.fullmatch(name)), key=lambda name: int(name[4:]))
 
 
 def _gpu(row: Mapping[str, str], names: Sequence[str], line: int, host: str | None) -> dict[str, Any]:
@@ -112,14 +142,24 @@ def _gpu(row: Mapping[str, str], names: Sequence[str], line: int, host: str | No
     return {"rank": int(rank), **({} if host is None else {"host": host}), **stated}
 
 
-def _add_tiers(row: Mapping[str, str], names: Sequence[str], line: int, parents: dict[str, str]) -> None:
-    """Put the switches of a row above one another."""
-    below = row.get("leaf", "")
-    for tier in sorted((name for name in names if _TIER.fullmatch(name)), key=lambda name: int(name[4:])):
-        above, column = row[tier], names.index(tier) + 1
-        if above and not below:
-            raise ImportRefused(f"{above!r} is above nothing: the tier below it is empty", line, column)
-        if above and parents.setdefault(below, above) != above:
-            message = f"switch {below!r} is under {above!r} here and under {parents[below]!r} before"
-            raise ImportRefused(message, line, column)
-        below = above
+class _Tiers:
+    """The switches above one another, as the rows say it, and where they do."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.parents: dict[str, str] = {}
+        self.places: dict[str, tuple[int, int]] = {}
+        self._columns = [(name, names.index(name) + 1) for name in _tiers(names)]
+
+    def add(self, row: Mapping[str, str], line: int) -> None:
+        """Put the switches of a row above one another."""
+        below = row.get("leaf", "")
+        for tier, column in self._columns:
+            above = row[tier]
+            if above and not below:
+                raise ImportRefused(f"{above!r} is above nothing: the tier below it is empty", line, column)
+            if above and self.parents.setdefault(below, above) != above:
+                message = f"switch {below!r} is under {above!r} here and under {self.parents[below]!r} before"
+                raise ImportRefused(message, line, column)
+            if above:
+                self.places.setdefault(below, (line, column))
+            below = above

@@ -23,12 +23,28 @@ class Draft:
         The switch above a switch.
     notes : sequence of str
         What the file leaves open, or what was left out.
+    columns : mapping of str to int
+        Of a table, the column of each field of a GPU.
+    switches : mapping of str to tuple of int
+        Line and column of each switch of ``parents``, where the file has them.
     """
 
     gpus: Sequence[Mapping[str, Any]]
     where: Sequence[tuple[int, int]]
     parents: Mapping[str, str] = field(default_factory=dict)
     notes: Sequence[str] = ()
+    columns: Mapping[str, int] = field(default_factory=dict)
+    switches: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+    def place(self, path: Sequence[str | int]) -> tuple[int, int]:
+        """Line and column of a field of the document; of the whole file where it has no place of its own."""
+        match path:
+            case ("gpus", int(index), *rest):
+                line, column = self.where[index]
+                return line, self.columns.get(str(rest[0]), column) if rest else column
+            case ("parents", str(switch), *_):
+                return self.switches.get(switch, (1, 1))
+        return 1, 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,10 +27,10 @@ def parse_native(text: str, host: str) -> Draft:
     Raises
     ------
     ImportRefused
-        A part that is missing or of another type, a number that no NIC has, a GPU that stands twice, or no GPU.
+        A part that is missing or of another type, a number without a NIC, a GPU or NIC that stands twice, no GPU.
     """
     root = json_text.parse(text)
-    nics = [_get(nic, "name").string("a NIC's name") for nic in _get(root, "nics").elements("nics")]
+    nics = _once([_get(nic, "name") for nic in _get(root, "nics").elements("nics")])
     found: dict[int, LocalGpu] = {}
     for memory in _get(root, "mems").elements("mems"):
         name = _get(memory, "name")
@@ -49,7 +49,8 @@ def parse_matrix(text: str, host: str) -> Draft:
     Raises
     ------
     ImportRefused
-        An entry that is not ``[[preferred], [others]]``, a GPU that stands twice, or no GPU.
+        An entry that is not ``[[preferred], [others]]``, a GPU that stands twice, a NIC that stands twice in one
+        list, or no GPU.
     """
     root = json_text.parse(text)
     found: dict[int, LocalGpu] = {}
@@ -95,7 +96,12 @@ def _native_groups(memory: Node, nics: Sequence[str]) -> list[list[str]]:
         nearness = _NEARNESS.fullmatch(key)
         if nearness is None:
             raise numbers.refuse(f"{key!r} is no nearness: rank0, rank1, rank2 are")
-        groups[int(nearness[1])] = [_numbered(number, nics) for number in numbers.elements(key)]
+        of_one = groups.setdefault(int(nearness[1]), [])
+        for number in numbers.elements(key):
+            name = _numbered(number, nics)
+            if name in of_one:
+                raise number.refuse(f"{name!r} stands twice in {key!r}")
+            of_one.append(name)
     return [groups[nearness] for nearness in sorted(groups)]
 
 
@@ -109,4 +115,15 @@ def _matrix_groups(name: str, entry: Node) -> list[list[str]]:
     groups = entry.elements(f"{name!r}")
     if len(groups) != 2:
         raise entry.refuse(f"{name!r} must be [[preferred NICs], [other NICs]]")
-    return [[nic.string("a NIC's name") for nic in group.elements("a list of NICs")] for group in groups]
+    return [_once(group.elements("a list of NICs")) for group in groups]
+
+
+def _once(names: Sequence[Node]) -> list[str]:
+    """Names of NICs; one that stands twice is another that was misspelt, so which are near is not known."""
+    found: list[str] = []
+    for name in names:
+        nic = name.string("a NIC's name")
+        if nic in found:
+            raise name.refuse(f"the NIC {nic!r} stands twice in one list")
+        found.append(nic)
+    return found
