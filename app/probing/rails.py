@@ -5,12 +5,12 @@ A rail is a URL that reaches a sender rank; ranks behind one URL only have no ch
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from app.probing.access import ReplicaAccess
+from app.probing.access import ProbeEndpoint, ReplicaAccess
 from app.selection.errors import WindowError
 from app.selection.record import SelectionRecord, TargetRecord
 from app.selection.selector import RailInfo, RailSelector, Slice, Strategy
@@ -71,8 +71,7 @@ class Rails:
     def __init__(self, access: ReplicaAccess, sequence_tokens: int, strategy: Strategy) -> None:
         self._access = access
         self._block = sequence_tokens * access.token_bytes
-        rails = [RailInfo(i, endpoint.label) for i, endpoint in enumerate(access.endpoints)]
-        self._selector = RailSelector(rails, strategy=strategy)
+        self._selector = RailSelector(_named(access.endpoints), strategy=strategy)
         self._window = MeasurementWindow(self._selector, workers=1)
         self._reach: dict[int, list[int]] = defaultdict(list)
         for rail, endpoint in enumerate(access.endpoints):
@@ -174,3 +173,12 @@ class Rails:
                 for rank, (requests, n_bytes) in sorted(self._answered.items())
             ],
         )
+
+
+def _named(endpoints: Sequence[ProbeEndpoint]) -> list[RailInfo]:
+    """Rails by name; where endpoints of different ranks state the same one, told apart by their number."""
+    often = Counter(endpoint.label for endpoint in endpoints)
+    return [
+        RailInfo(i, endpoint.label if often[endpoint.label] == 1 else f"{endpoint.label[:190]}#{i}")
+        for i, endpoint in enumerate(endpoints)
+    ]

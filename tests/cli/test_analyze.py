@@ -39,7 +39,7 @@ def test_contract() -> None:
     assert (document["format"], document["outcome"]) == ("deepxtrace", "localized")
     (suspect,) = document["suspects"]
     assert (suspect["kind"], suspect["members"]) == ("gpu", [4])
-    assert suspect["slowdown"] > 4
+    assert suspect["slowdown"] is None  # waits hold how late it is, not how slow
     assert all(reason.keys() == {"code", "text"} for reason in document["reasons"])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -68,6 +69,17 @@ def test_what_is_counted_is_what_was_sent_and_no_warm_up() -> None:
     assert measured.target is not None
     assert measured.target.aggregate_transferred_bytes == record.selection.selected_bytes
     assert measured.target.aggregate_operations == sum(t["operations"] for t in measured.target.targets)
+
+
+def test_endpoints_that_state_the_same_rail_are_told_apart() -> None:
+    async def named() -> list[str]:
+        async with FakeServer(echo) as a, FakeServer(echo) as b:
+            access = two_ways(a.url, b.url)
+            same = [replace(endpoint, rail="nic") for endpoint in access.endpoints]
+            _, measured = await run(replace(access, endpoints=same), probe(0, 1))
+            return [device.device_name for device in recorded(measured).selection.devices]
+
+    assert asyncio.run(named()) == ["nic#0", "nic#1"]
 
 
 def test_a_way_that_answers_late_gets_less_and_going_round_does_not_care() -> None:
