@@ -22,6 +22,7 @@ from app.analyses.records import (
     PathMatrix,
     PerRank,
     Ports,
+    Reason,
     Record,
     Rounds,
     Scenarios,
@@ -31,6 +32,9 @@ from app.analyses.records import (
     Unjudged,
 )
 from app.analyses.topology import Topology
+
+#: Ranks that a reason names; of more it gives the number.
+_NAMED = 5
 
 
 def analyze(text: str, *, topology: Topology | None = None, kind: str | None = None) -> Analysis:
@@ -51,9 +55,11 @@ def analyze(text: str, *, topology: Topology | None = None, kind: str | None = N
         When the text cannot be read without guessing; it names the line or field.
     """
     reading = read(text, kind)
-    record = _placed(reading.record, topology) if topology and topology.places else reading.record
+    record, notes = reading.record, list(reading.notes)
+    if topology and topology.places:
+        record, notes = _placed(record, topology), [*notes, *_not_used(record, topology)]
     judgement = judge(record)
-    return Analysis(reading.format, judgement.outcome, judgement.suspects, [*judgement.reasons, *reading.notes])
+    return Analysis(reading.format, judgement.outcome, judgement.suspects, [*judgement.reasons, *notes])
 
 
 def judge(record: Record) -> Judgement:
@@ -94,6 +100,22 @@ def _placed(record: Record, topology: Topology) -> Record:
     if isinstance(record, PerRank) and topology.covers(list(record.values)):
         return replace(record, hosts=topology.hosts(), topology=topology)
     return record
+
+
+def _not_used(record: Record, topology: Topology) -> list[Reason]:
+    """Why the topology says nothing about some of what is judged."""
+    if isinstance(record, MatrixSet):
+        judged = [label for one in record.matrices for label in one.labels]
+    elif isinstance(record, PerRank):
+        judged = list(record.values)
+    else:
+        return []
+    missing = [str(label) for label in dict.fromkeys(judged) if not topology.covers([label])]
+    if not missing:
+        return []
+    more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
+    text = f"the topology has no rank {', '.join(missing[:_NAMED])}{more}: judged without it"
+    return [Reason("topology_not_used", text)]
 
 
 def _placed_matrix(matrix: PathMatrix, topology: Topology) -> PathMatrix:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from app.analyses import UnreadableInput, analyze
+from app.analyses import Topology, UnreadableInput, analyze
+from app.localization.placement import Place
 
 
 def names(text: str) -> list[str]:
@@ -54,3 +55,13 @@ def test_rows_of_waits_need_no_rank() -> None:
     with pytest.raises(UnreadableInput):
         analyze("\n".join(rows))
     assert [s.name for s in analyze("\n".join(rows), kind="deepxtrace").suspects] == ["rank 2"]
+
+
+def test_a_topology_without_some_of_the_ranks_is_not_used_and_that_is_said() -> None:
+    def reasons(ranks: int) -> dict[str, str]:
+        topology = Topology({rank: Place(f"host-{rank // 4}") for rank in range(ranks)})
+        return {reason.code: reason.text for reason in analyze(matrix(), topology=topology).reasons}
+
+    assert "the topology has no rank 6, 7:" in reasons(6)["topology_not_used"]
+    assert "no rank 1, 2, 3, 4, 5 and 2 more:" in reasons(1)["topology_not_used"]
+    assert "topology_not_used" not in reasons(8)

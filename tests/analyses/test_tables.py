@@ -65,7 +65,9 @@ def test_who_is_long_in_collectives_waits_for_others(metric: str) -> None:
     assert suspects(values_of(f"rank,{metric}", 3, 10.0)) == ["rank 3"]
 
 
-@pytest.mark.parametrize("metric", ["queue_time_ms", "end_time_s", "memory (ms)"])
+@pytest.mark.parametrize(
+    "metric", ["queue_time_ms", "end_time_s", "memory (ms)", "port_xmit_wait", "iowait_ms", "r_await_ms"]
+)
 def test_load_names_nobody(metric: str) -> None:
     assert codes(values_of(f"rank,{metric}", 3, 900.0)) == {"load_not_speed"}
 

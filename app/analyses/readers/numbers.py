@@ -38,7 +38,8 @@ WAIT = re.compile(
 )
 #: What was given to a rank, or when it was done: not how fast it was.
 _LOAD = re.compile(
-    r"\b(queued?|queue|queueing|running|pending|end(ed)?|finish(ed)?|memory|mem|kv|utili[sz]ation|occupancy)\b",
+    r"\b(queued?|queue|queueing|running|pending|end(ed)?|finish(ed)?|memory|mem|kv|utili[sz]ation|occupancy"
+    r"|iowait|await|(xmit|rcv) wait|wait (count|ticks))\b",
     re.IGNORECASE,
 )
 _AMOUNT = re.compile(r"\b(tokens?|requests?|samples?|items?|jobs?|experts?|[kmgt]i?b|bytes)\b", re.IGNORECASE)
